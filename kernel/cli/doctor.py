@@ -1,0 +1,269 @@
+"""``doctor``: what Isovist needs on this machine, one line a check.
+
+A check is ``ok``, ``warn`` (something serves less well) or ``fail`` (something will not serve).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from isovist.kernel.cli.common import Common, Problem, attach, suggest
+from isovist.kernel.cli.show import console, emit, safe
+from isovist.syscalls.errors import IsovistError
+
+if TYPE_CHECKING:
+    from isovist.kernel.config import Config
+    from isovist.kernel.models import ModelSpec
+
+ROOM_FAIL, ROOM_WARN = 100 << 20, 1 << 30
+"""Free bytes below which the store's disk is a failure, or a worry."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One finding; ``hint`` says what to do where it is not ``ok``."""
+
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    detail: str
+    hint: str = ""
+
+
+Checks = Iterator[Check]
+
+
+def doctor(common: Common) -> int:
+    checks = list(examine(common))
+    failed = any(check.state == "fail" for check in checks)
+    if common.json:
+        emit(checks)
+        return int(failed)
+    from rich.text import Text
+
+    out = console()
+    style = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    wide = max(len(check.name) for check in checks)
+    for check in checks:
+        line = Text.assemble(
+            (f"{check.state:<4}", style[check.state]), f"  {check.name:<{wide}}  ",
+            safe(check.detail),
+        )  # fmt: skip
+        out.print(line)
+        if check.hint:
+            out.print(Text(f"{'':<6}{'':<{wide}}  {check.hint}", style="dim"))
+    return int(failed)
+
+
+def examine(common: Common) -> Checks:
+    """All checks. One that goes wrong itself fails, and the rest go on."""
+    yield from _tried("python", _python)
+    yield from _tried("platform", _platform)
+    yield from _tried("processes", _processes)
+    yield from _tried("extras", _extras)
+    try:
+        config = common.config
+    except IsovistError as e:
+        yield Check("config", "fail", e.message, "mend or remove config.toml")
+        return
+    yield from _tried("config", lambda: _config(config))
+    yield from _tried("models", lambda: _models(config, common))
+    yield from _tried("embedder", lambda: _embedder(config))
+    yield from _tried("store", lambda: _store(config))
+    yield from _tried("disk", lambda: _disk(config))
+    yield from _tried("kernel", lambda: _kernel(common))
+
+
+def _tried(name: str, checks: Callable[[], Checks]) -> Checks:
+    try:
+        yield from checks()
+    except Exception as e:
+        yield Check(
+            name, "fail", f"{type(e).__name__}: {e}", "the check itself failed; please report it"
+        )
+
+
+def _python() -> Checks:
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+
+
+def _platform() -> Checks:
+    detail = f"{platform.system()} {platform.release()} {platform.machine()}"
+    if sys.platform != "linux":
+        yield Check("platform", "fail", detail, "the kernel needs Linux")
+    else:
+        yield Check("platform", "ok", f"{detail}, {os.cpu_count()} processors")
+
+
+def _processes() -> Checks:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as e:
+        yield Check("pidfd", "fail", str(e), "the host's kernel must be Linux 5.4 or newer")
+        return
+    yield Check("pidfd", "ok", "deaths of agents are seen at once")
+    if _isolation() == "pid-namespace":
+        yield Check("pid namespace", "ok", "agents end with the kernel, with all they started")
+    else:
+        yield Check(
+            "pid namespace",
+            "warn",
+            "not allowed here; an agent that detaches itself can outlive the kernel",
+            "allow user namespaces (sysctl user.max_user_namespaces) or run as root",
+        )
+
+
+def _isolation() -> str:
+    """How a zygote holds its agents here; found by starting one."""
+    import trio
+
+    from isovist.kernel.spawner import Spawner
+
+    async def probe() -> str:
+        async with trio.open_nursery() as nursery:
+            spawner = Spawner(nursery, lambda gone: None)
+            isolation = await spawner.start()
+            await spawner.aclose()
+        return isolation
+
+    return trio.run(probe)
+
+
+def _extras() -> Checks:
+    if find_spec("llama_cpp"):
+        yield Check("llama", "ok", "local models can run")
+    else:
+        hint = "pip install 'isovist[llama]' (it compiles for some minutes)"
+        yield Check("llama", "warn", "not installed: only the scripted model runs", hint)
+    if find_spec("hnswlib"):
+        yield Check("ann", "ok", "hnswlib is installed")
+    else:
+        yield Check("ann", "ok", "not installed: exact scan serves")
+
+
+def _config(config: Config) -> Checks:
+    from isovist.kernel.door import MAX_PATH
+
+    length = len(os.fsencode(config.socket))
+    if length > MAX_PATH:
+        hint = "choose a shorter state folder"
+        yield Check("socket", "fail", f"its path has {length} bytes, the limit is {MAX_PATH}", hint)
+    else:
+        yield Check("socket", "ok", str(config.socket))
+
+
+def _models(config: Config, common: Common) -> Checks:
+    from isovist.kernel import models
+
+    specs = models.installed(config.models)
+    for spec in specs:
+        yield _model(spec)
+    if all(spec.driver == "scripted" for spec in specs):
+        hint = f"{suggest(common, 'model', 'add', 'smollm2')} fetches a small one (98 MB)"
+        yield Check("models", "warn", f"no local model in {config.models}", hint)
+    if config.settings.model and config.settings.model not in {s.name for s in specs}:
+        hint = "config.toml names it as the default model; add it or name another"
+        yield Check("models", "fail", f"no model {config.settings.model!r} is installed", hint)
+
+
+def _model(spec: ModelSpec) -> Check:
+    name = f"model {spec.name}"
+    if not spec.path:
+        return Check(name, "ok", "built in")
+    path = Path(spec.path)
+    if not path.is_file():
+        return Check(name, "fail", f"{path} is gone", "add the model again from where it lies now")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if spec.sha256 and found != spec.sha256:
+        hint = f"it was changed since it was added; isovist model add {spec.name} mends a known one"
+        return Check(name, "fail", f"{path} has another SHA-256: {found}", hint)
+    return Check(name, "ok", f"{path}, SHA-256 {found[:12]}… as expected")
+
+
+def _embedder(config: Config) -> Checks:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from isovist.storage.embedder import make_embedder
+
+    embedder = make_embedder(config.settings.embedder)
+    shape = embedder.embed("What does the doctor say?").shape
+    if shape == (embedder.dim,):
+        yield Check("embedder", "ok", f"{embedder.name}, {embedder.dim} dimensions")
+    else:
+        yield Check("embedder", "fail", f"{embedder.name} gave {shape}", "reinstall its package")
+
+
+def _store(config: Config) -> Checks:
+    from isovist.storage import schema
+
+    if not config.database.exists():
+        yield Check("store", "ok", f"none yet at {config.database}")
+        return
+    if not os.access(config.database, os.R_OK | os.W_OK):
+        yield Check("store", "fail", f"{config.database} is not ours to write", "mend its rights")
+        return
+    uri = f"{config.database.as_uri()}?mode=ro"
+    db = sqlite3.connect(uri, uri=True, timeout=5)
+    try:
+        application = db.execute("PRAGMA application_id").fetchone()[0]
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as e:
+        hint = "restore it from a backup"
+        yield Check("store", "fail", f"{config.database}: {e}", hint)
+        return
+    finally:
+        db.close()
+    size = f"{config.database.stat().st_size / 1e6:.1f} MB"
+    if application != schema.APPLICATION:
+        yield Check("store", "fail", f"{config.database} is no store of Isovist", "move it away")
+    elif version > schema.VERSION:
+        detail = f"schema version {version}, this Isovist knows up to {schema.VERSION}"
+        yield Check("store", "fail", detail, "use the newer Isovist that wrote it")
+    elif found != "ok":
+        yield Check("store", "fail", f"damaged: {found}", "restore it from a backup")
+    else:
+        yield Check("store", "ok", f"{config.database}, schema version {version}, {size}, sound")
+
+
+def _disk(config: Config) -> Checks:
+    folder = config.state
+    while not folder.exists():
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        yield Check("disk", "fail", f"{folder} is not ours to write", "mend its rights, or --state")
+        return
+    free = shutil.disk_usage(folder).free
+    state: Literal["ok", "warn", "fail"] = (
+        "fail" if free < ROOM_FAIL else "warn" if free < ROOM_WARN else "ok"
+    )
+    hint = "" if state == "ok" else "make room, or choose another disk with --state"
+    yield Check("disk", state, f"{free / 1e9:.1f} GB free at {folder}", hint)
+
+
+def _kernel(common: Common) -> Checks:
+    from isovist.kernel.lock import holder
+
+    pid = holder(common.config.lock)
+    try:
+        with attach(common) as kernel:
+            kernel.ping()
+            count = len(kernel.processes().processes)
+    except (Problem, IsovistError) as e:
+        if pid:
+            hint = f"it may be starting or stalled; {suggest(common, 'log')} shows what it does"
+            yield Check("kernel", "fail", f"process {pid} holds the store: {e}", hint)
+        else:
+            hint = f"start it with: {suggest(common, 'up', '-d')}"
+            yield Check("kernel", "ok", f"{common.config.name!r} is not running", hint)
+        return
+    yield Check("kernel", "ok", f"{common.config.name!r} runs as process {pid}, {count} agents")

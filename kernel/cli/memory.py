@@ -1,0 +1,128 @@
+"""``memory``: what a pair of user and agent may see, and what it may remove."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from isovist.kernel.cli.common import Common, Problem, attach
+from isovist.kernel.cli.show import brief, emit, fields, moment, note, safe, say, table
+
+if TYPE_CHECKING:
+    from isovist.syscalls.messages import Found
+    from isovist.syscalls.records import Mode, Unit
+
+PAGE = 500
+"""Units fetched at once; the most that a list takes."""
+
+
+def ls(common: Common, *, user: str, agent: str, kinds: tuple[str, ...], limit: int) -> int:
+    """The newest ``limit`` units of the view (0: all)."""
+    with attach(common, agent, user) as kernel:
+        page = min(limit, PAGE) or PAGE
+        units = list(islice(kernel.memories(limit=page, kinds=kinds), limit or None))
+    if common.json:
+        emit(units)
+    elif units:
+        table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(_row, units))
+    else:
+        say(f"nothing is in view of {safe(user)} and {safe(agent)}")
+    return 0
+
+
+def show(common: Common, id: str, *, user: str, agent: str) -> int:
+    with attach(common, agent, user) as kernel:
+        unit = kernel.read(id).units[0]
+    if common.json:
+        emit(unit)
+    else:
+        _show(unit)
+    return 0
+
+
+def search(
+    common: Common,
+    query: str,
+    *,
+    user: str,
+    agent: str,
+    kinds: tuple[str, ...],
+    k: int,
+    mode: Mode,
+) -> int:
+    with attach(common, agent, user) as kernel:
+        found = kernel.search(query, k=k, mode=mode, kinds=kinds)
+    if common.json:
+        emit(found)
+        return 0
+    if found.hits:
+        rows = [(f"{h.score:.3f}", h.unit.id, h.unit.scope, h.unit.agent, brief(h.chunk))
+                for h in found.hits]  # fmt: skip
+        table((">SCORE", "UNIT", "SCOPE", "AGENT", "TEXT"), rows)
+    else:
+        say(f"nothing found in view of {safe(user)} and {safe(agent)}")
+    _lagging(found)
+    return 0
+
+
+def _lagging(found: Found) -> None:
+    if found.barrier.state != "ready":
+        note(f"the {' and '.join(found.barrier.lagging)} leg lags: newest writes may be missing")
+
+
+def forget(common: Common, ids: tuple[str, ...], *, user: str, agent: str, yes: bool) -> int:
+    """Show what is to go, ask, and remove it."""
+    with attach(common, agent, user) as kernel:
+        units = [kernel.read(unit).units[0] for unit in dict.fromkeys(ids)]
+        if not common.json:
+            table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(_row, units))
+        if not (yes or _agreed(len(units), shown=not common.json)):
+            note("nothing was forgotten")
+            return 1
+        for unit in units:
+            kernel.forget(unit.id)
+    if common.json:
+        emit({"forgotten": units})
+    else:
+        say(f"forgotten: {len(units)}")
+    return 0
+
+
+def _agreed(count: int, *, shown: bool) -> bool:
+    """A terminal's yes to what was ``shown``. Raises where nobody can be asked."""
+    if not (shown and sys.stdin.isatty()):
+        raise Problem(
+            "forget asks first, and here it cannot",
+            "add --yes to remove without asking",
+            status=2,
+        )
+    sys.stderr.write(f"Forget {'this unit' if count == 1 else f'these {count} units'}? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _row(unit: Unit) -> tuple[str, ...]:
+    said, text = moment(unit.said_at), brief(unit.text)
+    return unit.id, unit.kind, unit.scope, unit.agent, unit.user or "-", said, text
+
+
+def _show(unit: Unit) -> None:
+    expires = moment(unit.expires_at) if unit.expires_at is not None else ""
+    fields(
+        [
+            ("unit", f"{unit.id} (version {unit.version})"),
+            ("kind", unit.kind),
+            ("scope", unit.scope),
+            ("owner", unit.agent),
+            ("user", unit.user or "another user"),
+            ("stream", unit.stream),
+            ("session", f"{unit.session}, round {unit.round}" if unit.session else ""),
+            ("said", moment(unit.said_at)),
+            ("stored", moment(unit.stored_at)),
+            ("expires", expires),
+            ("supersedes", unit.supersedes),
+            ("meta", "\n".join(f"{k}: {v}" for k, v in unit.meta.items())),
+            ("text", unit.text),
+        ]
+    )

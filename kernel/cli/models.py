@@ -1,0 +1,66 @@
+"""``model add`` and ``model list``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isovist.kernel.cli.common import Common, Problem, attach, suggest
+from isovist.kernel.cli.show import emit, note, plain, safe, say, table
+
+if TYPE_CHECKING:
+    from isovist.syscalls.records import Model
+
+
+def add(common: Common, name_or_path: str) -> int:
+    from isovist.kernel import models
+
+    spec = models.add(name_or_path, common.config.models, show=not common.json)
+    if common.json:
+        emit(spec)
+        return 0
+    say(f"model {safe(spec.name)} is installed" + (f": {spec.path}" if spec.path else ""))
+    if _reachable(common) is not None:
+        note(f"the running kernel sees it after {suggest(common, 'down')} and up again")
+    return 0
+
+
+def list_models(common: Common) -> int:
+    """The installed models, with their state where a kernel runs."""
+    from isovist.kernel import models
+
+    running = _reachable(common) or {}
+    listed = []
+    for spec in models.installed(common.config.models):
+        live = running.get(spec.name)
+        listed.append(
+            {
+                **plain(spec),
+                "state": live.state if live else "",
+                "default": live.default if live else False,
+                "error": live.error if live else "",
+            }
+        )
+    if common.json:
+        emit(listed)
+        return 0
+    rows = [
+        (
+            m["name"] + (" (default)" if m["default"] else ""),
+            m["driver"],
+            m["state"] or "-",
+            m["context"],
+            m["error"] or m["path"] or "built in",
+        )
+        for m in listed
+    ]
+    table(("MODEL", "DRIVER", "STATE", ">CONTEXT", "WHERE"), rows)
+    return 0
+
+
+def _reachable(common: Common) -> dict[str, Model] | None:
+    """The models of the kernel that runs, if one does."""
+    try:
+        with attach(common) as kernel:
+            return {model.name: model for model in kernel.models().models}
+    except Problem:
+        return None

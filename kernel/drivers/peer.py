@@ -1,0 +1,152 @@
+"""The process side: a blocking peer of the kernel, and the frame around a process's work.
+
+A process exits when its pipe closes, and the host kills it when the kernel dies
+(``PR_SET_PDEATHSIG``), so that no driver outlives its kernel even while it computes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from isovist.kernel.drivers.protocol import (
+    Abort,
+    Fatal,
+    Finished,
+    FromProcess,
+    Generate,
+    RequestFailed,
+    ToProcess,
+    decode_to_process,
+    frame,
+)
+from isovist.kernel.linux import set_death_signal
+from isovist.syscalls.errors import IsovistError
+from isovist.syscalls.framing import FrameError, Framer
+
+READ_BYTES = 64 * 1024
+INBOX = 256
+"""Messages held while one is worked on. Above it the pipe is left unread, so that the kernel's
+writes wait: the process never holds more than this, plus what one read brings."""
+
+
+class Closed(Exception):
+    """The kernel's end of the pipe is gone; the process has nothing left to do."""
+
+
+class Unusable(Exception):
+    """The process cannot work at all (no such model, a missing extra); the text says why."""
+
+
+class Peer:
+    """Messages from and to the kernel over a pipe pair.
+
+    Single-threaded. While a request is worked on, :meth:`aborted` looks at the pipe between
+    steps; whatever else it finds there waits its turn in the inbox.
+    """
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._read_fd = read_fd
+        self._write_fd = write_fd
+        self._framer = Framer()
+        self._inbox: deque[ToProcess] = deque()
+        self._poll = select.poll()
+        self._poll.register(read_fd, select.POLLIN)
+
+    def receive(self) -> ToProcess:
+        """The next message, waiting for it. Raises :class:`Closed` when there will be none."""
+        while not self._inbox:
+            self._read()
+        return self._inbox.popleft()
+
+    def send(self, message: FromProcess) -> None:
+        """Write one message, waiting while the kernel is slow to read."""
+        data = memoryview(frame(message))
+        try:
+            while data:
+                data = data[os.write(self._write_fd, data) :]
+        except BrokenPipeError:
+            raise Closed from None
+
+    def fail(self, key: int, error: IsovistError) -> None:
+        self.send(RequestFailed(key, int(error.errno), error.message))
+
+    def aborted(self, key: int, wait_s: float = 0.0) -> bool:
+        """True iff the kernel has asked to end request ``key``; waits for it up to ``wait_s``."""
+        end = time.monotonic() + wait_s
+        while True:
+            while len(self._inbox) < INBOX and self._poll.poll(0):
+                self._read()
+            if self._take_aborts(key):
+                return True
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            if len(self._inbox) < INBOX:
+                self._poll.poll(left * 1000)
+            else:
+                time.sleep(left)
+
+    def hang(self) -> None:
+        """Answer nothing any more, until the kernel is gone: what a stuck model looks like."""
+        self._poll.modify(self._read_fd, 0)  # reports the hang-up alone
+        self._poll.poll()
+        raise Closed
+
+    def _read(self) -> None:
+        data = os.read(self._read_fd, READ_BYTES)
+        if not data:
+            raise Closed
+        for _, body in self._framer.feed(data):
+            self._inbox.append(decode_to_process(body))
+
+    def _take_aborts(self, key: int) -> bool:
+        """Act on all aborts in the inbox: for ``key``, for waiting requests, or for nothing."""
+        aborts = {m.key for m in self._inbox if isinstance(m, Abort)}
+        if not aborts:
+            return False
+        kept: deque[ToProcess] = deque()
+        for message in self._inbox:
+            if isinstance(message, Generate) and message.key in aborts:
+                self.send(Finished(message.key, "cancelled", 0, 0))
+            elif not isinstance(message, Abort):
+                kept.append(message)
+        self._inbox = kept
+        return key in aborts
+
+
+def serve(
+    work: Callable[[Peer, argparse.Namespace], None],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run ``work`` between the descriptors that ``argv`` ends with; returns the exit status.
+
+    0: the kernel closed the pipe. 1: the process could not work, and has said why in ``Fatal``.
+    Any other exception is a bug and ends the process with its traceback on stderr.
+    """
+    parser.add_argument("read_fd", type=int)
+    parser.add_argument("write_fd", type=int)
+    arguments = parser.parse_args(argv)
+    # The pipe closes as well when the kernel dies, but a process that computes reads no pipe.
+    set_death_signal(signal.SIGKILL)
+    peer = Peer(arguments.read_fd, arguments.write_fd)
+    try:
+        work(peer, arguments)
+    except Closed:
+        return 0
+    except Unusable as e:
+        peer.send(Fatal(str(e)))
+        return 1
+    except (FrameError, msgspec.DecodeError) as e:
+        print(f"the kernel sent what is no message: {e}", file=sys.stderr)
+        return 1
+    return 0

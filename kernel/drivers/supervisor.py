@@ -1,0 +1,267 @@
+"""The kernel side of a driver, counter or embedder process: start, talk, notice its death.
+
+Restarting is the caller's business: one :class:`DriverProcess` is one life of one process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import site
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+import trio
+
+import isovist
+from isovist.kernel.drivers.protocol import (
+    Fatal,
+    FromProcess,
+    ToProcess,
+    decode_from_process,
+    frame,
+)
+from isovist.syscalls.errors import Errno, WorldError
+from isovist.syscalls.framing import FrameError, Framer
+
+READ_BYTES = 64 * 1024
+OUTBOX_BYTES = 4 << 20
+"""Most bytes that wait to be written to a process before :meth:`DriverProcess.send` refuses."""
+STDERR_BYTES = 16 * 1024
+"""Most bytes kept of what a process last wrote to its standard error (and output)."""
+GRACE_S = 1.0
+"""How long a process may outlive its pipe, and a pipe its process, before it is cut off."""
+
+_PASSING = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Reasons why a start fails now and may succeed later."""
+
+_ENVIRONMENT = (
+    "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
+    "PYTHONHOME", "XDG_CACHE_HOME",
+)  # fmt: skip
+_ENVIRONMENT_PREFIXES = ("OMP_", "GOMP_", "GGML_", "LLAMA_", "CUDA_", "HIP_", "ROCR_")
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process ended. ``status``: exit code, or minus the signal's number.
+
+    ``fatal``: it said that it cannot work (or could not be started); another start would end
+    the same way. ``stderr``: its last lines, at most 16 KiB.
+    """
+
+    status: int
+    reason: str
+    fatal: bool = False
+    stderr: tuple[str, ...] = ()
+
+
+class DriverProcess:
+    """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``.
+
+    Start :meth:`run` in a nursery, once; talk by :meth:`send`. Must be started from the kernel's
+    own thread: Linux ties ``PR_SET_PDEATHSIG`` to the thread that made the process, so a worker
+    thread that retires would take the process along.
+    """
+
+    def __init__(self, module: str, *args: str) -> None:
+        self.pid = 0
+        """The host's number of the process; 0 before it runs."""
+        self.alive = True
+        """False once the process is known to be gone; :meth:`send` then raises ``EPIPE``."""
+        self._command = [sys.executable, "-P", "-m", f"isovist.kernel.drivers.{module}", *args]
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._outbox: deque[bytes] = deque()
+        self._outbox_bytes = 0
+        self._outbox_filled = trio.Event()
+        self._stderr = bytearray()
+        self._fatal = ""
+        self._fault = ""
+
+    def send(self, message: ToProcess) -> None:
+        """Queue a message; returns at once. What was queued for a process that dies is lost.
+
+        Raises ``EAGAIN`` where more than 4 MiB would wait, ``EPIPE`` after the process's death,
+        ``EMSGSIZE`` and ``EINVAL`` for a message that cannot be framed.
+        """
+        if not self.alive:
+            raise WorldError("the process is gone", errno=Errno.EPIPE)
+        data = frame(message)
+        if self._outbox_bytes + len(data) > OUTBOX_BYTES:
+            raise WorldError("the process does not read what it is sent", errno=Errno.EAGAIN)
+        self._outbox.append(data)
+        self._outbox_bytes += len(data)
+        self._outbox_filled.set()
+
+    def kill(self) -> None:
+        """End the process at once; :meth:`run` then returns its death."""
+        if self._popen is not None and self.alive:
+            self._popen.kill()
+
+    async def run(
+        self,
+        receive: Callable[[FromProcess], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> Death:
+        """Start the process, hand each of its messages to ``receive``, and return its death.
+
+        Every message that the process sent whole is handed over before the death is returned.
+        ``receive`` may not block; what it raises ends the process and comes out of here.
+        Cancelling kills and reaps the process.
+        """
+        fds: list[int] = []
+        try:
+            for _ in range(3):
+                fds += os.pipe2(os.O_CLOEXEC)
+            child_in, our_out, our_in, child_out, our_err, child_err = fds
+            popen, pidfd = self._start(child_in, child_out, child_err)
+        except OSError as e:
+            for fd in fds:
+                os.close(fd)
+            self.alive = False
+            task_status.started()
+            return Death(
+                status=-1,
+                reason=f"cannot be started: {e.strerror}",
+                fatal=e.errno not in _PASSING,
+            )
+        for fd in (child_in, child_out, child_err):
+            os.close(fd)
+        self._popen, self.pid = popen, popen.pid
+        task_status.started()
+        gone = trio.Event()
+        try:
+            async with (
+                trio.lowlevel.FdStream(our_out) as to_process,
+                trio.lowlevel.FdStream(our_in) as from_process,
+                trio.lowlevel.FdStream(our_err) as errors,
+                trio.open_nursery() as nursery,
+            ):
+                read, said = trio.Event(), trio.Event()
+                nursery.start_soon(self._write, to_process)
+                nursery.start_soon(self._read, from_process, receive, gone, read)
+                nursery.start_soon(self._listen, errors, said)
+                await trio.lowlevel.wait_readable(pidfd)
+                self.alive = False
+                gone.set()
+                with trio.move_on_after(GRACE_S):
+                    await read.wait()
+                    await said.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.alive = False
+            popen.kill()  # does nothing once the process has been reaped
+            with trio.CancelScope(shield=True):
+                await trio.lowlevel.wait_readable(pidfd)
+            os.close(pidfd)
+            status = popen.wait()
+        return self._death(status)
+
+    def _start(
+        self, read_fd: int, write_fd: int, stderr: int
+    ) -> tuple[subprocess.Popen[bytes], int]:
+        """The process and its pidfd; both or, with :class:`OSError`, neither."""
+        popen = subprocess.Popen(
+            [*self._command, str(read_fd), str(write_fd)],
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            pass_fds=(read_fd, write_fd),
+            env=_environment(),
+            start_new_session=True,  # Ctrl-C in a terminal is the kernel's to handle
+        )
+        try:
+            return popen, os.pidfd_open(popen.pid)
+        except OSError:
+            popen.kill()
+            popen.wait()
+            raise
+
+    async def _write(self, stream: trio.lowlevel.FdStream) -> None:
+        while True:
+            while self._outbox:
+                data = self._outbox.popleft()
+                self._outbox_bytes -= len(data)
+                try:
+                    await stream.send_all(data)
+                except trio.BrokenResourceError:
+                    return  # its death will tell
+            self._outbox_filled = trio.Event()
+            await self._outbox_filled.wait()
+
+    async def _read(
+        self,
+        stream: trio.lowlevel.FdStream,
+        receive: Callable[[FromProcess], None],
+        gone: trio.Event,
+        done: trio.Event,
+    ) -> None:
+        framer = Framer()
+        try:
+            while data := await stream.receive_some(READ_BYTES):
+                for _, body in framer.feed(data):
+                    message = decode_from_process(body)
+                    if isinstance(message, Fatal):
+                        self._fatal = message.message
+                    else:
+                        receive(message)
+        except (FrameError, msgspec.DecodeError) as e:
+            self._fault = f"sent what is no message: {e}"
+            self.kill()
+        done.set()
+        # A closed pipe is not yet a death, and a process without its pipe is of no use.
+        with trio.move_on_after(GRACE_S):
+            await gone.wait()
+        self.kill()
+
+    async def _listen(self, stream: trio.lowlevel.FdStream, done: trio.Event) -> None:
+        while data := await stream.receive_some(READ_BYTES):
+            self._stderr += data
+            del self._stderr[:-STDERR_BYTES]
+        done.set()
+
+    def _death(self, status: int) -> Death:
+        lines = tuple(self._stderr.decode(errors="replace").splitlines())
+        if self._fatal:
+            reason = self._fatal
+        elif self._fault:
+            reason = self._fault
+        elif status < 0:
+            reason = f"killed by {_signal_name(-status)}"
+        else:
+            reason = f"exited with status {status}"
+        return Death(status=status, reason=reason, fatal=bool(self._fatal), stderr=lines)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _environment() -> dict[str, str]:
+    """What a process needs to run, and nothing that it has no business to know."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_PREFIXES)
+    }
+    # A second linear algebra thread would spin on the core that the kernel needs.
+    environment["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")
+    # Threads of one matrix product wait for each other; where they spin and a neighbour holds one
+    # of their cores, a prompt takes ten times as long (measured: 8 to 70 tokens a second for 190).
+    environment.setdefault("OMP_WAIT_POLICY", "passive")
+    # On an assert llama.cpp would attach a debugger to itself, where one is installed.
+    environment["GGML_NO_BACKTRACE"] = "1"
+    # The process runs the code that the kernel runs, wherever that was imported from; what is
+    # installed is found without help.
+    installed = {os.path.realpath(path) for path in site.getsitepackages()}
+    roots = [os.path.dirname(os.path.abspath(path)) for path in isovist.__path__]
+    if extra := [root for root in roots if os.path.realpath(root) not in installed]:
+        environment["PYTHONPATH"] = os.pathsep.join(extra)
+    return environment

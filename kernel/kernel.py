@@ -1,0 +1,526 @@
+"""The shell around the pure kernel: it feeds events in and carries instructions out.
+
+One trio task runs rounds: whoever is ready is served, then one piece of work (a retrieval, a
+committed write) is done, then replies leave. Syscalls that need no waiting are answered inline.
+The store is searched here too, once between two rounds, so that nobody's search delays another's
+syscall by more than itself; what a question means is worked out in a thread.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from isovist.kernel import injection
+from isovist.kernel.audit import Records
+from isovist.kernel.channels import Channel, Pipes, Socket
+from isovist.kernel.config import Config
+from isovist.kernel.door import Door
+from isovist.kernel.embedding import Embedding
+from isovist.kernel.hub import QUIET, Hub
+from isovist.kernel.llm import Models
+from isovist.kernel.lock import Lock
+from isovist.kernel.log import where
+from isovist.kernel.models import ModelSpec, installed
+from isovist.kernel.processes import Processes
+from isovist.kernel.questions import Questions
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.calls import Step
+from isovist.kernel.state.core import State
+from isovist.kernel.work import Piece, Work
+from isovist.kernel.writer import Writer
+from isovist.storage.dense import Vector
+from isovist.storage.store import Store
+from isovist.syscalls.codec import decode_request, failed
+from isovist.syscalls.errors import Errno, IsovistError, KernelError
+from isovist.syscalls.operations import Outcome, Query, Restored, SearchQuery, Vectors
+
+log = structlog.get_logger()
+
+SLICE = 1_000_000
+"""Nanoseconds of rounds after which other trio tasks get their turn."""
+SET_ASIDE = 1000
+"""Writes after which the garbage collector is told that what is there will stay: units live long,
+and walking ten thousand of them in vain stops the loop for a tenth of a second."""
+SWITCH = 0.0005
+"""Seconds after which a thread that computes must hand over the interpreter lock."""
+AGAIN = 1.0
+"""Seconds until vectors that the disk refused are offered to it again."""
+GRACE = 1.0
+"""Seconds that agents get to end by themselves when the kernel stops."""
+STRANGERS = 64
+"""Connections that have yet to say hello; of more, those that have waited longest go."""
+WORLDLY = frozenset({Errno.EIO, Errno.ENOSPC, Errno.EKERNEL})
+"""Failures of a write that are not its caller's doing."""
+
+
+class Kernel:
+    """One kernel over one store: ``await run()`` until :meth:`stop`.
+
+    ``models`` replaces the installed ones; without ``door`` nobody can attach from outside.
+    """
+
+    def __init__(
+        self, config: Config, *, models: list[ModelSpec] | None = None, door: bool = True
+    ) -> None:
+        self.config = config
+        self._specs = models
+        self._wants_door = door
+        self._door: Door | None = None
+        self._stopping = False
+        self._inbox: deque[ev.Event] = deque()
+        self._draining = False
+        self._in_turn = False
+        self._work: Work[Piece] = Work()
+        self._renders: dict[int, trio.CancelScope] = {}
+        self._taken_in = 0
+        self._wake = -1
+        self._wake_at = 0
+        self._do: dict[type[ins.Instruction], Callable[[Any], None]] = {
+            ins.Reply: lambda i: self.hub.reply(i.channel, i.call, i.message),
+            ins.Disconnect: self._disconnect,
+            ins.Commit: lambda i: self.writer.commit(i.op),
+            ins.Retrieve: self._look_up,
+            ins.Render: self._begin_render,
+            ins.StartDriver: lambda i: self.models.start(i),
+            ins.StopDriver: lambda i: self.models.stop(i),
+            ins.Decode: lambda i: self.models.decode(i),
+            ins.Abort: lambda i: self.models.abort(i),
+            ins.StartProcess: lambda i: self.processes.begin(i),
+            ins.KillProcess: lambda i: self.processes.kill(i.pid, i.why),
+            ins.WakeAt: self._set_wake,
+            ins.Audit: lambda i: self.records.add(i.record, self.now()),
+            ins.Lookup: self._lookup,
+            ins.SaveGrant: self._save_grant,
+            ins.Report: lambda i: log.error("broken rule", rule=i.message, story=i.story),
+        }
+
+    # -- life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until :meth:`stop`. Raises a typed error where it cannot start: the store is
+        another kernel's, of a newer version, or made with another embedder, or a folder cannot be
+        used."""
+        # The loop must not wait 5 ms, the default, for the interpreter lock of a busy thread.
+        sys.setswitchinterval(SWITCH)
+        with Lock(self.config.lock):
+            self.embedding = Embedding(
+                self.config.settings.embedder, self._embedded, self._unembedded
+            )
+            self.store = Store.open(self.config.database, self.embedding.name, self.embedding.dim)
+            self.hub = Hub(self._request, self._ended)
+            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self.hub.watch(self._wake, lambda: os.eventfd_read(self._wake))
+            self.questions = Questions(self.embedding.query)
+            self.hub.watch(self.questions.wake_fd, self.questions.collect)
+            self.writer = Writer(self.store)
+            self.hub.watch(self.writer.wake_fd, self._collect)
+            self.records = Records(self.store, self.writer)
+            try:
+                # What may fail comes before the nursery, which would wrap it in a group.
+                restored = self.store.restore()
+                if restored:
+                    gc.collect()
+                    gc.freeze()
+                specs = self._specs if self._specs is not None else _models(self.config)
+                if self._wants_door:
+                    self._door = Door(self.config)
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    self._boot(restored, specs)
+                    task_status.started()
+                    try:
+                        await self._loop()
+                    finally:
+                        await self._shut_down()
+                        nursery.cancel_scope.cancel()
+            finally:
+                if self._door is not None:
+                    self._door.close()
+                self.records.flush()
+                self.hub.unwatch(self.questions.wake_fd)
+                self.questions.close()
+                self.hub.unwatch(self.writer.wake_fd)
+                self.writer.close()
+                self.store.close()
+                os.close(self._wake)
+                self._wake = -1
+                self.hub.close()
+
+    def _boot(self, restored: Sequence[Restored], specs: Sequence[ModelSpec]) -> None:
+        self.models = Models(
+            specs, self.config.settings.model, self._nursery, self.dispatch, self.now
+        )
+        self.processes = Processes(self, self._nursery)
+        self.spawner = self.processes.spawner
+        self.state = State(
+            secret=self.store.key,
+            boot=os.urandom(8),
+            wall=time.time_ns() - self.now(),
+            models=self.models.configs(),
+            restored=restored,
+            grants=self.store.grants(),
+        )
+        self._nursery.start_soon(self.embedding.run)
+        for r in restored:
+            for seq, unit, version, chunks in r.lacking:
+                self.embedding.submit(r.partition, seq, unit, version, chunks)
+        self._nursery.start_soon(self._start_spawner)
+        if self._door is not None:
+            self.hub.watch(self._door.fileno(), self._accept)
+        log.info(
+            "kernel up",
+            name=self.config.name,
+            state=str(self.config.state),
+            models=[s.name for s in specs],
+        )
+
+    async def _start_spawner(self) -> None:
+        """Have the zygote ready before the first spawn asks for it, and say what holds agents."""
+        try:
+            isolation = await self.spawner.start()
+        except IsovistError as e:
+            log.error("no agent can be spawned", why=str(e))
+        else:
+            log.info("spawner up", isolation=isolation)
+
+    async def _shut_down(self) -> None:
+        """Agents first, then their channels; what was acknowledged is durable already."""
+        with trio.CancelScope(shield=True):
+            await self.spawner.aclose(grace=GRACE)
+        for channel in self.hub.channels():
+            self.hub.end(channel, "the kernel stops")
+        log.info("kernel down", name=self.config.name)
+
+    def stop(self) -> None:
+        """End :meth:`run`, or keep it from beginning; may be called from any task of this
+        thread."""
+        self._stopping = True
+        if self._wake >= 0:
+            self._rouse()
+
+    def now(self) -> int:
+        """Virtual nanoseconds: trio's clock, so that tests can move it."""
+        return int(trio.current_time() * 1e9)
+
+    def statistics(self) -> dict[str, int]:
+        return {
+            **self.hub.statistics(),
+            "calls": len(self.state.calls),
+            "work_waiting": len(self._work),
+            "prompts_waiting": len(self._renders),
+            "writes_waiting": len(self.writer),
+            "embeddings_waiting": len(self.embedding),
+        }
+
+    # -- the loop
+
+    async def _loop(self) -> None:
+        while not self._stopping:
+            if self._work or self.hub.busy:
+                await trio.lowlevel.checkpoint()
+            else:
+                ends = (self._wake_at or float("inf"), self.hub.deadline(), self.records.due)
+                await self.hub.wait(min(ends) / 1e9)
+            self._turn()
+
+    def _turn(self) -> None:
+        """Rounds until all is quiet or a slice of time is used up."""
+        self._in_turn = True
+        now = self.now()
+        end = now + SLICE
+        while True:
+            if self._wake_at and now >= self._wake_at:
+                self._wake_at = 0
+                self.dispatch(ev.Tick(now=now, wall=time.time_ns()))
+            ready = self.hub.round(now)
+            # One piece a round; what needs no doing any more costs no round.
+            while self._work and not self._one_piece():
+                pass
+            self.hub.flush(now)
+            now = self.now()
+            if not (ready or self._work or self.hub.busy) or now >= end:
+                break
+        self.hub.check_patience(now)
+        if now >= self.records.due:
+            self.records.flush()
+        self._in_turn = False
+
+    def _one_piece(self) -> bool:
+        try:
+            return self._work.pop()()
+        except Exception as e:
+            log.error("broken rule", rule="a piece of work", why=where(e))
+            return True
+
+    def _rouse(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
+    def _set_wake(self, i: ins.WakeAt) -> None:
+        self._wake_at = i.ns
+
+    def dispatch(self, event: ev.Event) -> None:
+        """Give one event to the pure kernel and carry out what it says. An event that an
+        instruction causes at once waits until that instruction's own list is done."""
+        self._inbox.append(event)
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._inbox:
+                for instruction in self.state.handle(self._inbox.popleft()):
+                    try:
+                        self._do[type(instruction)](instruction)
+                    except Exception as e:
+                        self._broken(instruction, e)
+        finally:
+            self._draining = False
+        if not self._in_turn:
+            # Another task speaks: let replies out now and the loop see the rest.
+            self.hub.flush(self.now())
+            self._rouse()
+
+    def _broken(self, instruction: ins.Instruction, e: Exception) -> None:
+        """A bug of ours ends the call that met it, never everybody's kernel."""
+        log.error("broken rule", rule=type(instruction).__name__, why=where(e))
+        key = getattr(instruction, "key", 0)
+        if key:
+            self._fail_work(key, KernelError(f"the kernel broke: {type(e).__name__}"))
+
+    # -- channels
+
+    def attach(
+        self, transport: Pipes | Socket, agent: str, *, pid: int = 0, operator: bool = False
+    ) -> Channel:
+        """Open a channel for ``agent``, as which everything that comes through it is taken."""
+        channel = self.hub.open(transport, self.now(), pid)
+        channel.attached = True
+        self.dispatch(
+            ev.Attached(
+                now=self.now(), channel=channel.number, agent=agent, pid=pid, operator=operator
+            )
+        )
+        return channel
+
+    def _accept(self) -> None:
+        if self._door is not None:
+            for sock in self._door.accept():
+                self.hub.open(sock, self.now())
+            strangers = [c for c in self.hub.channels() if not c.attached]
+            # Who means well says hello at once, so who has waited longest means it least.
+            for channel in strangers[:-STRANGERS]:
+                self.hub.end(channel, "did not say hello before many others came")
+
+    def _request(self, channel: Channel, call: int, body: bytes) -> None:
+        now = self.now()
+        try:
+            request = decode_request(body)
+            if not channel.attached:
+                if self._door is None:
+                    return
+                agent = self._door.admit(request)
+                channel.attached = True
+                self.dispatch(
+                    ev.Attached(now=now, channel=channel.number, agent=agent, operator=True)
+                )
+        except IsovistError as e:
+            if channel.attached:
+                self.dispatch(
+                    ev.Malformed(
+                        now=now,
+                        channel=channel.number,
+                        call=call,
+                        errno=int(e.errno),
+                        message=e.message,
+                        field=e.field,
+                    )
+                )
+            else:
+                self.hub.reply(channel.number, call, failed(e))
+                channel.last_word = f"refused at the door: {e.message}"
+            return
+        self.dispatch(ev.Arrived(now=now, channel=channel.number, call=call, request=request))
+
+    def _disconnect(self, i: ins.Disconnect) -> None:
+        channel = self.hub.channel(i.channel)
+        if channel is not None:
+            # Its last replies still leave, then the reason stands in its process's exit.
+            channel.last_word = i.why
+
+    def _ended(self, channel: Channel, why: str) -> None:
+        log.debug("channel ended", channel=channel.number, pid=channel.pid, why=why)
+        self.dispatch(ev.Detached(now=self.now(), channel=channel.number, why=why))
+        # Closing its channel is an agent's right; whom the kernel closes, it ends.
+        if channel.pid and why not in QUIET:
+            self.processes.kill(channel.pid, why)
+
+    # -- memory
+
+    def _collect(self) -> None:
+        for outcome in self.writer.collect():
+            self._work.first(partial(self._take_in, outcome))
+
+    def _take_in(self, outcome: Outcome) -> bool:
+        """A durable write becomes searchable, and only then is an event."""
+        now, op = self.now(), outcome.op
+        if isinstance(op, Vectors) and outcome.errno in WORLDLY:
+            # Nobody else would bring these vectors again, and the disk may have room later.
+            self._nursery.start_soon(self._commit_later, op)
+            return True
+        if outcome.errno:
+            if outcome.errno in WORLDLY:
+                log.warning("write failed", errno=outcome.errno, why=outcome.message)
+            self.dispatch(ev.WriteFailed(now=now, outcome=outcome))
+            return True
+        try:
+            self.store.apply((outcome,))
+        except Exception as e:
+            # Durable, and searchable after the next start; until then nobody may wait for it.
+            log.error("broken rule", rule="what is durable can be searched", why=where(e))
+            lost = msgspec.structs.replace(outcome, errno=int(Errno.EKERNEL), message="not indexed")
+            self.dispatch(ev.WriteFailed(now=now, outcome=lost))
+            return True
+        self._taken_in += 1
+        if self._taken_in % SET_ASIDE == 0:
+            gc.collect(1)
+            gc.freeze()
+        if outcome.chunks:
+            self.embedding.submit(op.partition, op.seq, outcome.id, outcome.version, outcome.chunks)
+        self.dispatch(ev.Committed(now=now, outcome=outcome))
+        return True
+
+    async def _commit_later(self, op: Vectors) -> None:
+        await trio.sleep(AGAIN)
+        self.writer.commit(op)
+
+    def _embedded(self, op: Vectors) -> None:
+        self.writer.commit(op)
+
+    def _unembedded(self, outcome: Outcome) -> None:
+        self.dispatch(ev.WriteFailed(now=self.now(), outcome=outcome))
+
+    def _look_up(self, i: ins.Retrieve) -> None:
+        """Look into memory for a call: in its channel's turn, and first of all, where that is
+        asked for, in the meaning of its question."""
+        call = self.state.calls.get(i.key)
+        if call is None:
+            return
+        if call.step is Step.LOCATE:
+            self._select(i, i.query)
+        elif isinstance(i.query, SearchQuery) and i.query.mode != "bm25":
+            channel, query = call.channel, i.query
+            self.questions.ask(
+                channel,
+                query.text,
+                wanted=lambda: i.key in self.state.calls,
+                then=lambda vector: self._work.add(
+                    channel, partial(self._select, i, query, vector)
+                ),
+            )
+        else:
+            self._work.add(call.channel, partial(self._select, i, i.query))
+
+    def _select(
+        self, i: ins.Retrieve, query: Query, vector: Vector | Exception | None = None
+    ) -> bool:
+        """Answer a query; false where its call is over, or must wait for its caller to read
+        earlier replies."""
+        call = self.state.calls.get(i.key)
+        if call is None:
+            return False
+        again = partial(self._select, i, query, vector)
+        if self.hub.hold(call.channel, lambda: self._work.add(call.channel, again)):
+            return False
+        lagging: tuple[str, ...] = ()
+        if isinstance(vector, Exception) and isinstance(query, SearchQuery):
+            log.error("a question has no vector", why=where(vector))
+            query, lagging = msgspec.structs.replace(query, lexical_only=True), ("dense",)
+        try:
+            known = None if isinstance(vector, Exception) else vector
+            selection = self.store.select(i.view, query, known)
+        except Exception as e:
+            self._fail_work(i.key, e)
+        else:
+            self.dispatch(
+                ev.Retrieved(now=self.now(), key=i.key, selection=selection, lagging=lagging)
+            )
+        return True
+
+    def _begin_render(self, i: ins.Render) -> None:
+        # A tokenizer may be slow, and calls that have ended need no prompt any more.
+        for key in [key for key in self._renders if key not in self.state.calls]:
+            self._renders[key].cancel()
+        scope = self._renders[i.key] = trio.CancelScope()
+        self._nursery.start_soon(self._render, i, scope)
+
+    async def _render(self, i: ins.Render, scope: trio.CancelScope) -> None:
+        counter = self.models.counter(i.model)
+        rendered = None
+        try:
+            with scope:
+                rendered = await injection.render(i, counter)
+        except Exception as e:
+            self._fail_work(i.key, e)
+        finally:
+            del self._renders[i.key]
+        if rendered is not None:
+            self.dispatch(
+                ev.Rendered(
+                    now=self.now(),
+                    key=i.key,
+                    prompt=rendered.messages,
+                    prompt_tokens=rendered.prompt_tokens,
+                    shown=rendered.shown,
+                    injected_tokens=rendered.injected_tokens,
+                    counter=counter.name,
+                )
+            )
+
+    def _fail_work(self, key: int, e: Exception) -> None:
+        if not isinstance(e, IsovistError):
+            # A bug ends the call that met it. Its text may quote memory, so it goes to nobody.
+            log.error("broken rule", rule="memory raises typed errors only", why=where(e))
+            e = KernelError(f"retrieval broke: {type(e).__name__}")
+        self.dispatch(
+            ev.WorkFailed(
+                now=self.now(), key=key, errno=int(e.errno), message=e.message, field=e.field
+            )
+        )
+
+    # -- audit and grants
+
+    def _lookup(self, i: ins.Lookup) -> None:
+        try:
+            record = self.records.find(i.call)
+        except IsovistError as e:
+            self._fail_work(i.key, e)
+        else:
+            self.dispatch(ev.LookedUp(now=self.now(), key=i.key, record=record))
+
+    def _save_grant(self, i: ins.SaveGrant) -> None:
+        def then(e: Exception | None) -> None:
+            if e is None:
+                self.dispatch(ev.Saved(now=self.now(), key=i.key))
+            elif isinstance(e, IsovistError):
+                self._fail_work(i.key, e)
+            else:
+                raise e
+
+        self.writer.run(partial(self.store.save_grant, i.agent, i.users, i.scopes), then)
+
+
+def _models(config: Config) -> list[ModelSpec]:
+    """The installed models, each with the context that the settings give it."""
+    context = config.settings.context
+    return [msgspec.structs.replace(s, context=context) for s in installed(config.models)]

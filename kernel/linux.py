@@ -1,0 +1,130 @@
+"""The few Linux calls that the standard library does not wrap, or wraps too loosely for us.
+
+Nothing here decides anything. Every failure is an :class:`OSError` with Linux's own number.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
+
+
+def _check(result: int, call: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+def _prctl(option: int, value: int) -> None:
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), "prctl")
+
+
+def set_death_signal(number: signal.Signals) -> None:
+    """Send this process ``number`` when the *thread* that forked it ends.
+
+    A parent that is already gone sends nothing: whoever calls this must notice that otherwise.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def set_subreaper() -> None:
+    """Make this process the parent of all orphans among its descendants."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def unshare_pids() -> None:
+    """Give the next child a PID namespace, of which it is then process 1.
+
+    Where this user may not, a user namespace of our own gives the right to; in it the user and
+    the group stay who they are. Raises :class:`OSError` (nothing has changed) where the host
+    forbids both.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    if _libc.unshare(_CLONE_NEWPID) == 0:
+        return
+    _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID), "unshare")
+    # An unmapped user only *looks* like nobody; its rights are the same. So this may fail.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+
+
+def host_pid(pidfd: int) -> int:
+    """The process's number as this process's ``/proc`` shows it; -1 once it has been reaped."""
+    for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines():
+        if line.startswith("Pid:"):
+            return int(line[4:])
+    raise OSError(f"descriptor {pidfd} is no pidfd")
+
+
+def send_signal(pidfd: int, number: signal.Signals) -> bool:
+    """Signal the very process that ``pidfd`` stands for; false if it is gone."""
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def thread_count() -> int:
+    """How many threads this process has, those of C libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def children() -> list[int]:
+    """This process's direct children, zombies included.
+
+    Until we reap one its number cannot be reused, so signalling it by number is safe.
+    """
+    mine = os.getpid()
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The name in brackets may hold anything; state and parent follow the last ")".
+                _, _, rest = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")
+                if int(rest.split()[1]) == mine:
+                    found.append(int(name))
+    return found
+
+
+def send_message(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
+    """One datagram and, with it, copies of ``fds``. ``EMSGSIZE`` if the socket can't hold it."""
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    sock.sendmsg([data], rights)
+
+
+def receive_message(sock: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """One datagram of at most ``size`` bytes with at most ``most`` descriptors (close-on-exec).
+
+    Empty bytes mean that the peer is gone. A datagram that was cut short is ``EMSGSIZE``, and
+    none of its descriptors stays open.
+    """
+    width = array.array("i").itemsize
+    data, ancillary, flags, _ = sock.recvmsg(
+        size, socket.CMSG_SPACE(most * width), socket.MSG_CMSG_CLOEXEC
+    )
+    fds = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(payload[: len(payload) // width * width])
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        for fd in fds:
+            os.close(fd)
+        raise OSError(90, f"message longer than {size} bytes or {most} descriptors")
+    return data, list(fds)

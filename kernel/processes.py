@@ -1,0 +1,134 @@
+"""Agents' processes as the shell sees them: started, listened to, ended, and told of."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from isovist.kernel.channels import PROCESS_GONE, Channel, Pipes
+from isovist.kernel.spawner import Child, Exit, Spawner
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.syscalls.errors import Errno, IsovistError
+
+if TYPE_CHECKING:
+    from isovist.kernel.kernel import Kernel
+
+STDERR = 16 * 1024
+"""Bytes of standard error that are read at a time."""
+
+
+class Processes:
+    """Invariant: a pid is in ``_children``, ``_channels`` and ``_decoders`` from its ``Attached``
+    to its ``Exited``."""
+
+    def __init__(self, kernel: Kernel, nursery: trio.Nursery) -> None:
+        self.spawner = Spawner(nursery, self._gone)
+        self._kernel = kernel
+        self._nursery = nursery
+        self._children: dict[int, Child] = {}
+        self._channels: dict[int, Channel] = {}
+        self._reasons: dict[int, str] = {}
+        self._decoders: dict[int, codecs.IncrementalDecoder] = {}
+
+    def begin(self, i: ins.StartProcess) -> None:
+        # Now, since the channel's next request may bring others.
+        handed = self._kernel.hub.channel(i.stdio_of) if i.stdio_of else None
+        stdio = handed.transport.take_descriptors() if handed is not None else ()
+        self._nursery.start_soon(self._start, i, stdio)
+
+    async def _start(self, i: ins.StartProcess, stdio: tuple[int, ...]) -> None:
+        try:
+            if i.stdio_of and len(stdio) != 3:
+                raise IsovistError(
+                    "three descriptors must come with the request",
+                    errno=Errno.EINVAL,
+                    field="stdio",
+                )
+            child = await self.spawner.spawn(
+                i.pid,
+                i.program,
+                i.args,
+                cwd=i.cwd,
+                fresh=i.fresh,
+                stdio=(stdio[0], stdio[1], stdio[2]) if stdio else None,
+            )
+        except IsovistError as e:
+            self._kernel.dispatch(
+                ev.SpawnFailed(
+                    now=self._kernel.now(), pid=i.pid, errno=int(e.errno), message=e.message
+                )
+            )
+            return
+        finally:
+            for fd in stdio:
+                os.close(fd)
+        self._children[i.pid] = child
+        self._decoders[i.pid] = codecs.getincrementaldecoder("utf-8")("replace")
+        self._listen(child)
+        pipes = Pipes(child.read_fd, child.write_fd)
+        # The pipes are the channel's from here on.
+        child.read_fd = child.write_fd = -1
+        self._channels[i.pid] = self._kernel.attach(pipes, i.agent, pid=i.pid)
+        self._kernel.dispatch(ev.Spawned(now=self._kernel.now(), pid=i.pid))
+
+    def _listen(self, child: Child) -> None:
+        """Take what the process writes to its standard error as fast as who follows it reads."""
+
+        def ready() -> None:
+            for follower in self._kernel.state.processes.followers(child.pid):
+                if self._kernel.hub.hold(follower, partial(self._listen, child)):
+                    self._kernel.hub.unwatch(child.stderr_fd)
+                    return
+            self._read_stderr(child)
+
+        if child.stderr_fd >= 0:
+            self._kernel.hub.watch(child.stderr_fd, ready)
+
+    def _read_stderr(self, child: Child) -> bool:
+        """Take what the process wrote to its standard error; false at its end."""
+        if child.stderr_fd < 0:
+            return False
+        try:
+            data = os.read(child.stderr_fd, STDERR)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._kernel.hub.unwatch(child.stderr_fd)
+            os.close(child.stderr_fd)
+            child.stderr_fd = -1
+        text = self._decoders[child.pid].decode(data, final=not data)
+        if text:
+            self._kernel.dispatch(ev.Stderr(now=self._kernel.now(), pid=child.pid, text=text))
+        return bool(data)
+
+    def kill(self, pid: int, why: str) -> None:
+        self._reasons.setdefault(pid, why)
+        self.spawner.kill(pid)
+
+    def _gone(self, gone: Exit) -> None:
+        """First what it still said, then its end."""
+        channel = self._channels.pop(gone.pid, None)
+        child = self._children.pop(gone.pid)
+        if channel is not None:
+            self._kernel.hub.drain(channel, self._kernel.now())
+            self._kernel.hub.end(channel, PROCESS_GONE)
+        for _ in range(64):
+            if not self._read_stderr(child):
+                break
+        if child.stderr_fd >= 0:
+            self._kernel.hub.unwatch(child.stderr_fd)
+        child.close()
+        del self._decoders[gone.pid]
+        self._kernel.dispatch(
+            ev.Exited(
+                now=self._kernel.now(),
+                pid=gone.pid,
+                status=-1 if gone.status is None else gone.status,
+                reason=self._reasons.pop(gone.pid, gone.reason),
+            )
+        )

@@ -1,0 +1,138 @@
+"""Outstanding calls: where each one stands, and the story it tells when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from isovist.kernel.state.users import Resolved
+from isovist.syscalls.errors import KernelError
+from isovist.syscalls.messages import NAMES, Request
+from isovist.syscalls.operations import Put, Selection
+from isovist.syscalls.records import Barrier, Injected, Leg, Timings, View
+
+READY = Barrier(state="ready")
+NOTHING = Selection()
+STORY = 32
+"""Steps that a story keeps."""
+
+
+class Step(Enum):
+    """Where a call waits. A call that is answered at once is never in the table at all."""
+
+    NEW = auto()
+    BARRIER = auto()
+    LOCATE = auto()
+    RETRIEVE = auto()
+    RENDER = auto()
+    QUEUE = auto()
+    DECODE = auto()
+    COMMIT = auto()
+    KEEP = auto()
+    SPAWN = auto()
+    EXIT = auto()
+    LOOKUP = auto()
+
+
+_NEXT: dict[Step, frozenset[Step]] = {
+    Step.NEW: frozenset(Step) - {Step.NEW, Step.DECODE, Step.KEEP},
+    Step.BARRIER: frozenset({Step.RETRIEVE}),
+    Step.LOCATE: frozenset({Step.COMMIT}),
+    Step.RETRIEVE: frozenset({Step.RENDER}),
+    Step.RENDER: frozenset({Step.QUEUE}),
+    Step.QUEUE: frozenset({Step.DECODE}),
+    # Back to the queue when a driver dies before its first token was passed on.
+    Step.DECODE: frozenset({Step.KEEP, Step.QUEUE}),
+}
+"""The only steps that may follow; from everywhere a call may also end."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One outstanding request. ``key`` is the kernel's own number for it, ``call`` its caller's."""
+
+    key: int
+    channel: int
+    call: int
+    request: Request
+    agent: str
+    at: int
+    id: str = ""
+    resolved: Resolved | None = None
+    view: View | None = None
+    legs: tuple[Leg, ...] = ()
+    """The legs that the barrier waits for."""
+    barrier: Barrier = READY
+    sequences: tuple[tuple[str, int], ...] = ()
+    selection: Selection = NOTHING
+    step: Step = Step.NEW
+    entered: dict[Step, int] = field(default_factory=dict)
+    spent: dict[Step, int] = field(default_factory=dict)
+    story: list[tuple[int, str]] = field(default_factory=list)
+    generation: Generation | None = None
+    put: Put | None = None
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        return NAMES[type(self.request)]
+
+    def to(self, step: Step, now: int, word: str = "") -> None:
+        """Move to ``step``. Raises :class:`KernelError` where it may not follow."""
+        if step not in _NEXT.get(self.step, frozenset()):
+            raise KernelError(
+                f"{self.name}: no way from {self.step.name} to {step.name}", story=self.told()
+            )
+        self.leave(now)
+        self.step = step
+        self.entered[step] = now
+        self.tell(now, f"{step.name.lower()} {word}" if word else step.name.lower())
+
+    def leave(self, now: int) -> None:
+        """Book the time of the present step."""
+        since = self.entered.pop(self.step, None)
+        if since is not None:
+            self.spent[self.step] = self.spent.get(self.step, 0) + now - since
+
+    def tell(self, now: int, word: str) -> None:
+        if len(self.story) < STORY:
+            self.story.append((now, word))
+
+    def told(self) -> tuple[str, ...]:
+        """The story so far, as lines: milliseconds since arrival and what happened."""
+        return tuple(f"+{(at - self.at) / 1e6:.3f} ms {word}" for at, word in self.story)
+
+    def timings(self, now: int) -> Timings:
+        def ms(*steps: Step) -> float:
+            return sum(self.spent.get(step, 0) for step in steps) / 1e6
+
+        return Timings(
+            barrier=ms(Step.BARRIER),
+            retrieval=ms(Step.RETRIEVE, Step.LOCATE),
+            render=ms(Step.RENDER),
+            queue=ms(Step.QUEUE),
+            model=ms(Step.DECODE),
+            total=(now - self.at) / 1e6,
+        )
+
+
+@dataclass(slots=True)
+class Generation:
+    """What a chat call adds: its model, its prompt, and the text so far.
+
+    Invariant: ``passed_on`` iff a part of the text has left for the caller, so that the call can
+    no longer be given to another driver.
+    """
+
+    model: str
+    budget: int
+    prompt: object = None
+    prompt_tokens: int = 0
+    injected: tuple[Injected, ...] = ()
+    injected_tokens: int = 0
+    counter: str = ""
+    tries: int = 0
+    text: list[str] = field(default_factory=list)
+    tokens: int = 0
+    finish: str = "stop"
+    passed_on: bool = False

@@ -1,0 +1,199 @@
+"""The chat syscall, from its arrival to its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.audit import last_user_turn
+from isovist.kernel.state.calls import Call, Generation, Step
+from isovist.syscalls import messages as m
+from isovist.syscalls.errors import CallerError, Errno, KernelError
+from isovist.syscalls.names import MAX_TEXT, check_kinds, check_name, check_text
+from isovist.syscalls.operations import SearchQuery
+from isovist.syscalls.records import partition_of
+
+if TYPE_CHECKING:
+    from isovist.kernel.state.core import Channel, State
+
+DEFAULT_SHARE, DEFAULT_CEILING = 0.15, 1500
+"""Default budget: this share of the model's context, at most so many tokens (design §7)."""
+CANDIDATES = 24
+"""Units that retrieval offers to rendering, which keeps a few of them."""
+CHARACTERS = 32
+"""No tokenizer makes text shorter than one token for so many characters, on the whole."""
+QUERY = 2000
+"""Characters of the last user turn that retrieval looks at."""
+
+
+class Chats:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
+        return {m.Chat: self._chat, m.Models: self._models}
+
+    def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
+        return {ev.Rendered: self._rendered}
+
+    def _models(self, channel: Channel, frame: int, request: m.Models) -> None:
+        self._state.reply(channel, frame, m.ModelList(models=self._state.drivers.models()))
+
+    # -- a call's way
+
+    def _chat(self, channel: Channel, frame: int, request: m.Chat) -> None:
+        driver = self._state.drivers.find(request.model)
+        check_chat(request, driver.context)
+        budget = request.budget
+        if budget is None:
+            budget = min(int(driver.context * DEFAULT_SHARE), DEFAULT_CEILING)
+        if not request.memory or request.units == 0:
+            budget = 0
+        call = self._state.memory.enter(channel, frame, request)
+        call.generation = Generation(driver.config.name, budget)
+        self._state.drivers.ensure(driver)
+        if self.query(call, self._state.calendar()) is None:
+            # A call that looks nothing up has no write to wait for.
+            self.render(call)
+        else:
+            self._state.memory.hold(call, request.wait, request.barrier_ms)
+
+    def query(self, call: Call, now: int) -> SearchQuery | None:
+        """What to look for: the last user turn; ``None`` where nothing is to be injected."""
+        request, generation = _parts(call)
+        text = last_user_turn(request)[:QUERY]
+        if generation.budget == 0 or not text.strip():
+            return None
+        return SearchQuery(text=text, k=CANDIDATES, mode="hybrid", now=now, kinds=request.kinds)
+
+    def render(self, call: Call) -> None:
+        request, generation = _parts(call)
+        driver = self._state.drivers.find(generation.model)
+        call.to(Step.RENDER, self._state.now, f"{len(call.selection.candidates)} candidates")
+        self._state.emit(
+            ins.Render(
+                call.key,
+                generation.model,
+                request.messages,
+                call.selection,
+                generation.budget,
+                request.units,
+                request.max_tokens,
+                driver.context,
+            )
+        )
+
+    def _rendered(self, event: ev.Rendered) -> None:
+        call = self._state.calls.get(event.key)
+        if call is None or call.step is not Step.RENDER:
+            return
+        _, generation = _parts(call)
+        if event.injected_tokens > generation.budget:
+            raise KernelError(
+                f"{event.injected_tokens} tokens injected into a budget of {generation.budget}",
+                story=call.told(),
+            )
+        generation.prompt = event.prompt
+        generation.prompt_tokens = event.prompt_tokens
+        shown = self._state.audits.shown
+        generation.injected = tuple(shown(candidate, tokens) for candidate, tokens in event.shown)
+        generation.injected_tokens = event.injected_tokens
+        generation.counter = event.counter
+        drivers = self._state.drivers
+        driver = drivers.find(generation.model)
+        drivers.offer(call)
+        drivers.ensure(driver)
+        drivers.pump(driver)
+
+    def decoded(self, call: Call, finish: str, tokens: int) -> None:
+        """The model is done: keep the exchange where asked, then answer."""
+        request, generation = _parts(call)
+        generation.finish, generation.tokens = finish, tokens
+        text = "".join(generation.text)
+        said = last_user_turn(request)
+        if not (request.keep and said.strip() and text.strip()) or call.resolved is None:
+            self._answer(call)
+            return
+        call.to(Step.KEEP, self._state.now)
+        exchange = f"User: {said}\nAssistant: {text}".encode(errors="replace")[: MAX_TEXT - 8]
+        self._state.memory.put(
+            call,
+            partition_of("pair", call.resolved.user, call.agent),
+            text=check_text(exchange.decode(errors="ignore")),
+            kind="conversation",
+            stream="protected",
+            session=request.session,
+        )
+
+    def kept(self, call: Call, unit: str) -> None:
+        """The exchange is durable; ``unit`` is empty where the store failed, which does not
+        take the answer away."""
+        self._answer(call, unit)
+
+    def _answer(self, call: Call, kept: str = "") -> None:
+        _, generation = _parts(call)
+        if call.resolved is None:
+            raise KernelError("an answer for nobody", story=call.told())
+        call.leave(self._state.now)
+        self._state.audits.record(call, generation.injected)
+        self._state.finish(
+            call,
+            m.Chatted(
+                text="".join(generation.text),
+                call=call.id,
+                model=generation.model,
+                user=call.resolved.user,
+                rule=call.resolved.rule,
+                finish=generation.finish,
+                injected=generation.injected,
+                budget=generation.budget,
+                counter=generation.counter,
+                barrier=call.barrier,
+                timings=call.timings(self._state.now),
+                prompt_tokens=generation.prompt_tokens,
+                output_tokens=generation.tokens,
+                injected_tokens=generation.injected_tokens,
+                kept=kept,
+            ),
+        )
+
+
+def _parts(call: Call) -> tuple[m.Chat, Generation]:
+    if call.generation is None or not isinstance(call.request, m.Chat):
+        raise KernelError("not a chat call", story=call.told())
+    return call.request, call.generation
+
+
+def check_chat(request: m.Chat, context: int) -> None:
+    """Raise ``EINVAL`` where a field breaks its rule; ``context`` is the model's, in tokens."""
+    if not request.messages:
+        raise CallerError("messages is empty", field="messages")
+    if not any(message.content for message in request.messages):
+        raise CallerError("no message has any content", field="messages")
+    size = sum(len(message.content or "") for message in request.messages)
+    if size > context * CHARACTERS:
+        # Nobody need count its tokens to know that it cannot fit.
+        raise CallerError(
+            f"messages have {size} characters, a context of {context} tokens holds fewer",
+            errno=Errno.EMSGSIZE,
+            field="messages",
+        )
+    if not 1 <= request.max_tokens <= context:
+        raise CallerError(
+            f"max_tokens must be 1 to {context}, the model's context", field="max_tokens"
+        )
+    if not 0.0 <= request.temperature <= 2.0:
+        raise CallerError("temperature must be 0 to 2", field="temperature")
+    if not 0 <= request.seed < 1 << 32:
+        raise CallerError("seed must be 0 to 4294967295", field="seed")
+    if len(request.stop) > 8 or not all(1 <= len(s) <= 128 for s in request.stop):
+        raise CallerError("stop takes at most 8 strings of 1 to 128 characters", field="stop")
+    if request.budget is not None and not 0 <= request.budget <= context:
+        raise CallerError(f"budget must be 0 to {context}, the model's context", field="budget")
+    if not 0 <= request.units <= 64:
+        raise CallerError("units must be 0 to 64", field="units")
+    if request.session:
+        check_name(request.session, "session")
+    check_kinds(request.kinds)

@@ -1,0 +1,398 @@
+"""The door of the pure kernel: ``State.handle(event) -> list[Instruction]``.
+
+This module owns channels, outstanding calls, time limits and replies; what the syscalls mean
+stands in ``processes`` (whoami to list), ``memory`` (remember to forget) and ``chat``.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.audit import Audits
+from isovist.kernel.state.barrier import Barrier
+from isovist.kernel.state.calls import Call, Step
+from isovist.kernel.state.chat import Chats
+from isovist.kernel.state.drivers import Drivers, ModelConfig
+from isovist.kernel.state.memory import Memory
+from isovist.kernel.state.processes import Processes
+from isovist.kernel.state.users import Principal, Resolved, Users
+from isovist.syscalls import messages as m
+from isovist.syscalls.codec import failed
+from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
+from isovist.syscalls.names import MAX_FRAME, MAX_TEXT
+from isovist.syscalls.operations import Put, Restored
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that keep one agent from costing another anything (design §3.2)."""
+
+    calls: int = 256
+    """Outstanding calls of one channel; one more is ``EAGAIN``. A cancel always gets through."""
+    malformed: int = 8
+    """Bodies in a row that are no request; with this many the channel ends."""
+    deadline: int = 120 * SECOND
+    """Of a call that names none (``wait`` and ``kill`` have none)."""
+    exited: int = 256
+    """Exited processes that are remembered."""
+
+
+@dataclass(slots=True)
+class Channel:
+    """One open channel. ``calls`` maps its frame ids to keys of outstanding calls."""
+
+    number: int
+    who: Principal
+    pid: int
+    greeted: bool = False
+    closing: bool = False
+    malformed: int = 0
+    calls: dict[int, int] = field(default_factory=dict)
+
+
+class State:
+    """All state of the kernel.
+
+    ``secret`` keys the opaque ids; ``boot`` makes call ids of two lives of a kernel differ;
+    ``wall`` is the calendar time (ns since 1970 UTC) at virtual time 0. Same constructor
+    arguments and same events give the same instructions.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: bytes,
+        boot: bytes = b"",
+        wall: int = 0,
+        models: Iterable[ModelConfig] = (),
+        restored: Iterable[Restored] = (),
+        grants: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] | None = None,
+        limits: Limits = Limits(),
+    ) -> None:
+        self.secret = secret
+        self.boot = boot
+        self.wall = wall
+        self.now = 0
+        self.limits = limits
+        self.channels: dict[int, Channel] = {}
+        self.calls: dict[int, Call] = {}
+        self.users = Users()
+        for agent, (users, scopes) in (grants or {}).items():
+            self.users.grant(agent, set(users), set(scopes))
+        self.barrier = Barrier()
+        for r in restored:
+            self.barrier.restore(r.partition, r.accepted, ((n, unit) for n, unit, *_ in r.lacking))
+        self.processes = Processes(self)
+        self.memory = Memory(self)
+        self.chats = Chats(self)
+        self.audits = Audits(self)
+        self.drivers = Drivers(self, models)
+        self._last_key = 0
+        self._timers: list[tuple[int, int, str]] = []
+        self._announced = 0
+        self._out: list[ins.Instruction] = []
+        self._syscalls: dict[type[m.Call], Callable[[Channel, int, Any], None]] = {
+            m.Hello: self._hello,
+            m.Ping: self._ping,
+            m.Cancel: self._cancel,
+            **self.processes.syscalls(),
+            **self.memory.syscalls(),
+            **self.chats.syscalls(),
+            **self.audits.syscalls(),
+        }
+        self._events: dict[type[ev.Event], Callable[[Any], None]] = {
+            ev.Arrived: self._arrived,
+            ev.Malformed: self._malformed,
+            ev.Attached: self._attached,
+            ev.Detached: self._detached,
+            ev.Tick: self._tick,
+            ev.WorkFailed: self._work_failed,
+            **self.processes.events(),
+            **self.memory.events(),
+            **self.chats.events(),
+            **self.audits.events(),
+            **self.drivers.events(),
+        }
+
+    # -- the door
+
+    def handle(self, event: ev.Event) -> list[ins.Instruction]:
+        """Take in one event; returns what is to be done, in order.
+
+        Late and doubled events (of calls, drivers or processes that are gone) change nothing.
+        """
+        self.now = max(self.now, event.now)
+        out: list[ins.Instruction] = []
+        self._out = out
+        try:
+            self._events[type(event)](event)
+        except Exception as e:  # a bug of ours may end one call, never everybody's kernel
+            self._broken(event, e)
+        if self._timers and self._timers[0][0] != self._announced:
+            self._announced = self._timers[0][0]
+            out.append(ins.WakeAt(self._announced))
+        return out
+
+    def _broken(self, event: ev.Event, e: Exception) -> None:
+        """A broken rule ends the call that met it, is reported, and harms no other call."""
+        if not isinstance(e, KernelError):
+            where = traceback.format_tb(e.__traceback__)
+            e = KernelError(f"{type(event).__name__}: {type(e).__name__}", story=tuple(where))
+        self.emit(ins.Report(e.message, e.story))
+        call = self.calls.get(getattr(event, "key", 0))
+        if call is None and isinstance(event, ev.Arrived):
+            channel = self.channels.get(event.channel)
+            call = self.calls.get(channel.calls.get(event.call, 0)) if channel else None
+        if call is not None:
+            e.story = call.told()
+            self.fail(call, e)
+        elif isinstance(event, ev.Arrived) and event.channel in self.channels:
+            self.reply(self.channels[event.channel], event.call, failed(e))
+
+    # -- what the syscall modules use
+
+    def emit(self, instruction: ins.Instruction) -> None:
+        self._out.append(instruction)
+
+    def reply(self, channel: Channel, call: int, message: m.AnyReply) -> None:
+        """Answer a request that never became an outstanding call."""
+        self._out.append(ins.Reply(channel.number, call, message))
+
+    def calendar(self) -> int:
+        """Now, in nanoseconds since 1970 UTC."""
+        return self.wall + self.now
+
+    def opaque(self, prefix: str, *parts: object) -> str:
+        """An id that tells nothing: a keyed hash of ``parts`` (their reprs cannot collide)."""
+        digest = blake2b(repr(parts).encode(), key=self.secret, digest_size=10).hexdigest()
+        return prefix + digest
+
+    def open(
+        self, channel: Channel, call: int, request: m.Request, resolved: Resolved | None = None
+    ) -> Call:
+        """Enter an outstanding call, with its deadline; it is now accepted, so the channel's
+        registry sees its user. Raises ``EAGAIN`` over the limit."""
+        if len(channel.calls) >= self.limits.calls:
+            raise CallerError(
+                f"{self.limits.calls} calls are outstanding, the limit", errno=Errno.EAGAIN
+            )
+        self._last_key += 1
+        opened = Call(self._last_key, channel.number, call, request, channel.who.agent, self.now)
+        opened.tell(self.now, f"arrived {opened.name}")
+        if resolved is not None:
+            opened.resolved = resolved
+            self.users.saw(channel.who, resolved)
+        self.calls[opened.key] = opened
+        channel.calls[call] = opened.key
+        if request.deadline_ms is not None:
+            self.timer(self.now + request.deadline_ms * 1_000_000, opened.key, "deadline")
+        elif not isinstance(request, m.WaitPid | m.Kill):
+            self.timer(self.now + self.limits.deadline, opened.key, "deadline")
+        return opened
+
+    def timer(self, at: int, key: int, what: str) -> None:
+        heappush(self._timers, (at, key, what))
+        # Calls mostly end long before their deadline: drop the dead when they are the bulk.
+        if len(self._timers) > 1024 and len(self._timers) > 4 * (len(self.calls) + 64):
+            self._timers = [t for t in self._timers if t[1] <= 0 or t[1] in self.calls]
+            heapify(self._timers)
+
+    def part(self, call: Call, text: str) -> None:
+        """A piece of a streamed reply."""
+        self.emit(ins.Reply(call.channel, call.call, m.Part(text=text)))
+
+    def finish(self, call: Call, message: m.AnyReply) -> None:
+        """End a call with its last word; everything that it held is given back."""
+        self._close(call)
+        self.emit(ins.Reply(call.channel, call.call, message))
+
+    def fail(self, call: Call, e: IsovistError) -> None:
+        """End a call with an error that carries its story."""
+        call.tell(self.now, f"failed {e.errno.name}")
+        self.audits.failure(call, e.errno)
+        e.story = e.story or call.told()
+        self.finish(call, failed(e))
+
+    def _close(self, call: Call) -> None:
+        call.leave(self.now)
+        self.calls.pop(call.key, None)
+        channel = self.channels.get(call.channel)
+        if channel is not None:
+            channel.calls.pop(call.call, None)
+        if call.step is Step.BARRIER:
+            self.barrier.leave(call.key)
+        self.drivers.closed(call)
+        self.processes.closed(call)
+
+    # -- channels and requests
+
+    def _attached(self, event: ev.Attached) -> None:
+        user, revoked = self.processes.bound_user(event.pid)
+        bound = "" if revoked else user
+        who = Principal(event.agent, operator=event.operator, bound=bound)
+        if user:
+            who.sessions.append(user)
+        self.channels[event.channel] = Channel(event.channel, who, event.pid)
+        self.processes.attached(event.pid, event.channel)
+
+    def _detached(self, event: ev.Detached) -> None:
+        channel = self.channels.pop(event.channel, None)
+        if channel is None:
+            return
+        for key in list(channel.calls.values()):
+            call = self.calls[key]
+            self.audits.failure(call, Errno.EPIPE)
+            self._close(call)
+
+    def _arrived(self, event: ev.Arrived) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is None:
+            return
+        request = event.request
+        self.processes.served(channel.pid)
+        channel.malformed = 0
+        try:
+            if channel.closing:
+                raise CallerError("this channel is at its end", errno=Errno.EPIPE)
+            if event.call in channel.calls:
+                raise CallerError(
+                    f"frame id {event.call} is still outstanding", errno=Errno.EEXIST, field="id"
+                )
+            if not channel.greeted and type(request) is not m.Hello:
+                raise CallerError("hello comes first", errno=Errno.EPROTO)
+            deadline = request.deadline_ms
+            if deadline is not None and not 1 <= deadline <= 3_600_000:
+                raise CallerError("deadline_ms must be 1 to 3600000", field="deadline_ms")
+            self._syscalls[type(request)](channel, event.call, request)
+        except IsovistError as e:
+            if isinstance(e, KernelError):
+                self.emit(ins.Report(e.message, e.story))
+            key = channel.calls.get(event.call)
+            call = self.calls.get(key) if key is not None else None
+            if call is not None and call.request is request:
+                self.fail(call, e)
+            else:
+                e.story = e.story or (f"arrived {m.NAMES[type(request)]}", f"failed {e.errno.name}")
+                self.reply(channel, event.call, failed(e))
+
+    def _malformed(self, event: ev.Malformed) -> None:
+        channel = self.channels.get(event.channel)
+        if channel is None:
+            return
+        self.reply(
+            channel,
+            event.call,
+            m.Failed(errno=event.errno, message=event.message, field=event.field),
+        )
+        # An unknown syscall is an honest question of a newer peer, everything else is noise.
+        if event.errno != Errno.ENOSYS:
+            channel.malformed += 1
+            if channel.malformed >= self.limits.malformed and not channel.closing:
+                channel.closing = True
+                self.emit(ins.Disconnect(channel.number, f"{channel.malformed} malformed requests"))
+
+    def _hello(self, channel: Channel, call: int, request: m.Hello) -> None:
+        if channel.greeted:
+            raise CallerError("hello comes once", errno=Errno.EPROTO)
+        if request.low > m.ABI_VERSION or request.version < 1 or request.version < request.low:
+            raise CallerError(
+                f"no common ABI version: offered {request.low} to {request.version}, "
+                f"here 1 to {m.ABI_VERSION}",
+                errno=Errno.EPROTO,
+                field="version",
+            )
+        channel.greeted = True
+        self.reply(
+            channel,
+            call,
+            m.Welcome(
+                version=min(request.version, m.ABI_VERSION),
+                features=tuple(f for f in m.FEATURES if f in request.features),
+                agent=channel.who.agent,
+                pid=channel.pid,
+                max_frame=MAX_FRAME,
+                max_calls=self.limits.calls,
+            ),
+        )
+
+    def _ping(self, channel: Channel, call: int, request: m.Ping) -> None:
+        size = len(request.payload.encode())
+        if size > MAX_TEXT:
+            raise CallerError(
+                f"payload has {size} bytes, the limit is {MAX_TEXT}",
+                errno=Errno.EMSGSIZE,
+                field="payload",
+            )
+        self.reply(channel, call, m.Pong(payload=request.payload))
+
+    def _cancel(self, channel: Channel, call: int, request: m.Cancel) -> None:
+        key = channel.calls.get(request.call)
+        if key is not None:
+            self.fail(self.calls[key], error(Errno.ECANCELED, "cancelled by its caller"))
+        self.reply(channel, call, m.Done())
+
+    # -- time
+
+    def _tick(self, event: ev.Tick) -> None:
+        # Whatever comes of the timers that are due, the next one is announced afresh.
+        self._announced = 0
+        if event.wall:
+            self.wall = event.wall - self.now
+        while self._timers and self._timers[0][0] <= self.now:
+            _, key, what = heappop(self._timers)
+            if key < 0:
+                self.drivers.woken(-1 - key, what)
+                continue
+            if key == 0:
+                self.processes.woken(what)
+                continue
+            call = self.calls.get(key)
+            if call is None:
+                continue
+            if what == "deadline" and call.step is Step.KEEP:
+                # The model has answered: a slow disk does not take the answer away.
+                self.chats.kept(call, "")
+            elif what == "deadline":
+                self.fail(call, error(Errno.ETIMEDOUT, f"deadline passed in {call.step.name}"))
+            elif what == "barrier":
+                self.memory.barrier_timed_out(call)
+
+    def _work_failed(self, event: ev.WorkFailed) -> None:
+        call = self.calls.get(event.key)
+        if call is not None:
+            self.fail(call, error(event.errno, event.message, event.field))
+
+    # -- for tests
+
+    def validate(self) -> None:
+        """Raise :class:`KernelError` where an invariant is broken. Run after every test."""
+        try:
+            self.barrier.validate()
+            waiting = {c.key for c in self.calls.values() if c.step is Step.BARRIER}
+            assert waiting == self.barrier.waiting(), "waits at the barrier iff in that step"
+            outstanding = {
+                (channel.number, call): key
+                for channel in self.channels.values()
+                for call, key in channel.calls.items()
+            }
+            assert outstanding == {(c.channel, c.call): c.key for c in self.calls.values()}
+            assert all(c.step is not Step.NEW for c in self.calls.values()), "nobody is lost"
+            for channel in self.channels.values():
+                assert len(channel.calls) <= self.limits.calls
+            for call in self.calls.values():
+                assert call.put is None or call.put.id
+                assert call.put is None or isinstance(call.put, Put)
+            self.processes.validate()
+            self.memory.validate()
+            self.drivers.validate()
+        except AssertionError as e:
+            raise KernelError(f"broken invariant: {e}") from e

@@ -1,0 +1,287 @@
+"""Models, the queue before each, and the lives of the drivers that decode.
+
+A model's driver is started at the first call that needs it. Each life has a number (``gen``);
+words of an earlier life are dropped. A request whose driver dies goes back into the queue if
+nothing of its text has left yet, and fails otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.calls import Call, Generation, Step
+from isovist.scheduler.policy import Fifo, Job, Policy
+from isovist.syscalls import messages as m
+from isovist.syscalls.errors import CallerError, Errno, KernelError, error
+from isovist.syscalls.records import Model
+
+if TYPE_CHECKING:
+    from isovist.kernel.state.core import State
+
+MS = 1_000_000
+TRIES = 2
+"""Lives of a driver that one request may see."""
+DEATHS = 4
+"""Deaths in a row after which a model's waiting calls fail instead of waiting on."""
+LOAD_GRACE = 300_000 * MS
+"""A driver that does not come up within this is stopped."""
+ABORT_GRACE = 10_000 * MS
+"""A driver that does not end an aborted request within this is stopped."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model as configured; ``context`` in tokens, ``slots`` requests decoded at a time."""
+
+    name: str
+    driver: str
+    context: int
+    slots: int = 1
+    default: bool = False
+
+
+@dataclass(slots=True)
+class Driver:
+    """One model. ``running`` are the requests that its driver still works on, ended calls
+    included: a slot is free again only when the driver says so.
+
+    Invariant: ``running`` is empty unless the state is ``up``, and never exceeds the slots.
+    """
+
+    index: int
+    config: ModelConfig
+    policy: Policy
+    context: int
+    state: Literal["idle", "loading", "up", "waiting", "failed"] = "idle"
+    gen: int = 0
+    deaths: int = 0
+    error: str = ""
+    tokenizer: str = ""
+    running: set[int] = field(default_factory=set)
+
+
+class Drivers:
+    def __init__(self, state: State, models: Iterable[ModelConfig]) -> None:
+        self._state = state
+        self._all = [Driver(i, c, Fifo(), c.context) for i, c in enumerate(models)]
+        self._named = {d.config.name: d for d in self._all}
+
+    def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
+        return {
+            ev.DriverUp: self._up,
+            ev.Token: self._token,
+            ev.DriverDone: self._done,
+            ev.DriverDied: self._died,
+        }
+
+    # -- models
+
+    def find(self, name: str) -> Driver:
+        """The model called ``name``; the default where that is empty. Raises ``ENOENT``."""
+        if not self._all:
+            raise CallerError("this kernel has no model", errno=Errno.ENOENT, field="model")
+        if not name:
+            return next((d for d in self._all if d.config.default), self._all[0])
+        if name not in self._named:
+            known = ", ".join(self._named)
+            raise CallerError(
+                f"no model called {name!r}; there are: {known}", errno=Errno.ENOENT, field="model"
+            )
+        return self._named[name]
+
+    def models(self) -> tuple[Model, ...]:
+        default = self.find("") if self._all else None
+        return tuple(
+            Model(
+                name=d.config.name,
+                driver=d.config.driver,
+                state="loading" if d.state == "waiting" else d.state,
+                context=d.context,
+                tokenizer=d.tokenizer,
+                error=d.error,
+                default=d is default,
+            )
+            for d in self._all
+        )
+
+    # -- queue
+
+    def ensure(self, driver: Driver) -> None:
+        """Start the driver if nobody has."""
+        if driver.state in ("idle", "failed"):
+            driver.gen += 1
+            driver.state, driver.error = "loading", ""
+            self._state.emit(ins.StartDriver(driver.config.name, driver.gen))
+            self._timer(driver, LOAD_GRACE, f"load {driver.gen} 0")
+
+    def offer(self, call: Call, word: str = "") -> None:
+        """Queue a rendered call for its model."""
+        request, generation = _chat(call)
+        driver = self._named[generation.model]
+        call.to(Step.QUEUE, self._state.now, word or generation.model)
+        driver.policy.offer(
+            Job(
+                key=call.key,
+                agent=call.agent,
+                user=call.resolved.user if call.resolved else "",
+                prompt_tokens=generation.prompt_tokens,
+                max_tokens=request.max_tokens,
+                at=call.at,
+            )
+        )
+
+    def pump(self, driver: Driver) -> None:
+        """Fill the free slots. Work-conserving: one stays free only where nothing waits."""
+        while driver.state == "up" and len(driver.running) < driver.config.slots:
+            job = driver.policy.pick(self._state.now)
+            if job is None:
+                return
+            call = self._state.calls[job.key]
+            request, generation = _chat(call)
+            call.to(Step.DECODE, self._state.now, f"driver {driver.gen}")
+            generation.tries += 1
+            driver.running.add(call.key)
+            self._state.emit(
+                ins.Decode(
+                    driver.config.name,
+                    driver.gen,
+                    call.key,
+                    generation.prompt,
+                    request.max_tokens,
+                    request.temperature,
+                    request.seed,
+                    request.stop,
+                )
+            )
+
+    def closed(self, call: Call) -> None:
+        """A call ends: it leaves the queue, or its decoding is aborted."""
+        if call.generation is None:
+            return
+        driver = self._named[call.generation.model]
+        if call.step is Step.QUEUE:
+            driver.policy.withdraw(call.key)
+        elif call.step is Step.DECODE and call.key in driver.running:
+            self._state.emit(ins.Abort(driver.config.name, driver.gen, call.key))
+            self._timer(driver, ABORT_GRACE, f"abort {driver.gen} {call.key}")
+
+    def woken(self, index: int, what: str) -> None:
+        """A timer of model ``index`` has run out."""
+        driver = self._all[index]
+        if what == "driver":
+            if driver.state == "waiting":
+                driver.state = "idle"
+                if len(driver.policy):
+                    self.ensure(driver)
+            return
+        what, gen, key = what.split()
+        stuck = driver.state == "loading" if what == "load" else int(key) in driver.running
+        if driver.gen == int(gen) and stuck:
+            self._state.emit(ins.StopDriver(driver.config.name, driver.gen))
+
+    def _timer(self, driver: Driver, after: int, what: str) -> None:
+        self._state.timer(self._state.now + after, -1 - driver.index, what)
+
+    # -- what a driver says
+
+    def _speaker(self, event: Any) -> Driver | None:
+        """The driver that speaks, unless it speaks from an earlier life."""
+        driver = self._named.get(event.model)
+        if driver is None or driver.gen != event.gen or driver.state not in ("loading", "up"):
+            return None
+        return driver
+
+    def _up(self, event: ev.DriverUp) -> None:
+        driver = self._speaker(event)
+        if driver is None:
+            return
+        driver.state, driver.tokenizer = "up", event.tokenizer
+        driver.context = min(driver.config.context, event.context or driver.config.context)
+        self.pump(driver)
+
+    def _decoding(self, driver: Driver | None, key: int) -> Call | None:
+        call = self._state.calls.get(key)
+        if driver is None or call is None or key not in driver.running:
+            return None
+        return call if call.step is Step.DECODE else None
+
+    def _token(self, event: ev.Token) -> None:
+        driver = self._speaker(event)
+        call = self._decoding(driver, event.key)
+        if driver is None or call is None:
+            return
+        request, generation = _chat(call)
+        generation.text.append(event.text)
+        driver.policy.charge(event.key, 1)
+        if request.stream and event.text:
+            generation.passed_on = True
+            self._state.part(call, event.text)
+
+    def _done(self, event: ev.DriverDone) -> None:
+        driver = self._speaker(event)
+        if driver is None or event.key not in driver.running:
+            return
+        call = self._decoding(driver, event.key)
+        driver.running.remove(event.key)
+        driver.deaths = 0
+        if call is not None:
+            if event.errno:
+                self._state.fail(call, error(event.errno, event.message))
+            else:
+                self._state.chats.decoded(call, event.finish, event.output_tokens)
+        self.pump(driver)
+
+    def _died(self, event: ev.DriverDied) -> None:
+        driver = self._speaker(event)
+        if driver is None:
+            return
+        driver.error = event.reason
+        driver.deaths += 1
+        hopeless = event.fatal or driver.deaths >= DEATHS
+        driver.state = "failed" if hopeless else "idle"
+        running, driver.running = sorted(driver.running), set()
+        for key in running:
+            call = self._state.calls.get(key)
+            if call is None or call.generation is None or call.step is not Step.DECODE:
+                continue
+            if call.generation.passed_on or call.generation.tries >= TRIES or hopeless:
+                self._state.fail(call, error(Errno.EIO, f"the model's driver died: {event.reason}"))
+            else:
+                call.generation.text.clear()
+                self.offer(call, "again: the driver died")
+        if hopeless:
+            driver.deaths = 0
+            while (job := driver.policy.pick(self._state.now)) is not None:
+                # Already out of the queue, as `fail` would withdraw it.
+                why = f"the model's driver cannot run: {event.reason}"
+                self._state.fail(self._state.calls[job.key], error(Errno.EIO, why))
+        elif len(driver.policy):
+            driver.state = "waiting"
+            # Back off 0.1, 0.2, 0.4 s between the lives of a driver.
+            self._timer(driver, 100 * MS << (driver.deaths - 1), "driver")
+
+    def validate(self) -> None:
+        for driver in self._all:
+            assert len(driver.running) <= driver.config.slots
+            assert driver.state == "up" or not driver.running
+            queued = [
+                c
+                for c in self._state.calls.values()
+                if c.step is Step.QUEUE
+                and c.generation
+                and c.generation.model == driver.config.name
+            ]
+            assert len(queued) == len(driver.policy), "queued iff in that step"
+            free = driver.state == "up" and len(driver.running) < driver.config.slots
+            assert not (free and queued), "a slot is free while a call waits"
+            assert not queued or driver.state in ("loading", "up", "waiting"), driver.state
+
+
+def _chat(call: Call) -> tuple[m.Chat, Generation]:
+    if call.generation is None or not isinstance(call.request, m.Chat):
+        raise KernelError("not a chat call", story=call.told())
+    return call.request, call.generation

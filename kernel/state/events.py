@@ -1,0 +1,172 @@
+"""What can happen to the kernel. Every event carries ``now``: virtual nanoseconds, monotonic.
+
+``key`` is the number of a call, issued by the state; ``gen`` the number of a driver's life, so
+that a late word of a dead driver is known as such.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from isovist.syscalls.messages import Record, Request
+from isovist.syscalls.operations import Candidate, Outcome, Selection
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    now: int
+
+
+class Attached(Event, frozen=True, kw_only=True, gc=False):
+    """A channel is open. ``pid`` is 0 for a program that came through the socket door."""
+
+    channel: int
+    agent: str
+    pid: int = 0
+    operator: bool = False
+
+
+class Detached(Event, frozen=True, kw_only=True, gc=False):
+    channel: int
+    why: str
+
+
+class Arrived(Event, frozen=True, kw_only=True, gc=False):
+    """A well-formed request; ``call`` is the caller's frame id."""
+
+    channel: int
+    call: int
+    request: Request
+
+
+class Malformed(Event, frozen=True, kw_only=True, gc=False):
+    """A frame whose body is no request."""
+
+    channel: int
+    call: int
+    errno: int
+    message: str
+    field: str = ""
+
+
+class Tick(Event, frozen=True, kw_only=True, gc=False):
+    """Time has passed. ``wall`` (ns since 1970 UTC; 0: unchanged) re-aligns the calendar."""
+
+    wall: int = 0
+
+
+class Committed(Event, frozen=True, kw_only=True, gc=False):
+    """Durable and searchable lexically (``Put``, ``Replace``, ``Drop``) or densely
+    (``Vectors``)."""
+
+    outcome: Outcome
+
+
+class WriteFailed(Event, frozen=True, kw_only=True, gc=False):
+    """``outcome.errno`` is not 0: nothing of the write is kept, and its number becomes void."""
+
+    outcome: Outcome
+
+
+class Retrieved(Event, frozen=True, kw_only=True, gc=False):
+    """``lagging`` names the legs that could not take part (an embedder that does not answer)."""
+
+    key: int
+    selection: Selection
+    lagging: tuple[str, ...] = ()
+
+
+class Rendered(Event, frozen=True, kw_only=True, gc=False):
+    """``prompt`` is opaque here: what the driver is to be given. ``shown`` are the units in it,
+    each with its tokens."""
+
+    key: int
+    prompt: object
+    prompt_tokens: int
+    shown: tuple[tuple[Candidate, int], ...]
+    injected_tokens: int
+    counter: str
+
+
+class WorkFailed(Event, frozen=True, kw_only=True, gc=False):
+    """A ``Retrieve``, ``Render`` or ``Lookup`` of call ``key`` failed."""
+
+    key: int
+    errno: int
+    message: str
+    field: str = ""
+
+
+class LookedUp(Event, frozen=True, kw_only=True, gc=False):
+    """The audit record asked for, or ``None``."""
+
+    key: int
+    record: Record | None
+
+
+class Saved(Event, frozen=True, kw_only=True, gc=False):
+    """The ``SaveGrant`` of call ``key`` is durable."""
+
+    key: int
+
+
+class DriverUp(Event, frozen=True, kw_only=True, gc=False):
+    model: str
+    gen: int
+    context: int
+    tokenizer: str = ""
+
+
+class Token(Event, frozen=True, kw_only=True, gc=False):
+    model: str
+    gen: int
+    key: int
+    text: str
+
+
+class DriverDone(Event, frozen=True, kw_only=True, gc=False):
+    """``errno`` 0: finished with ``finish``; else this one request failed and the driver lives."""
+
+    model: str
+    gen: int
+    key: int
+    finish: str = "stop"
+    output_tokens: int = 0
+    errno: int = 0
+    message: str = ""
+
+
+class DriverDied(Event, frozen=True, kw_only=True, gc=False):
+    """The driver's process is gone, or could not start (``fatal``: no use to try again)."""
+
+    model: str
+    gen: int
+    reason: str
+    fatal: bool = False
+
+
+class Spawned(Event, frozen=True, kw_only=True, gc=False):
+    """Process ``pid`` runs; its channel was attached before."""
+
+    pid: int
+
+
+class SpawnFailed(Event, frozen=True, kw_only=True, gc=False):
+    pid: int
+    errno: int
+    message: str
+
+
+class Exited(Event, frozen=True, kw_only=True, gc=False):
+    """``status``: exit code, or minus the signal's number. ``stderr``: the last lines."""
+
+    pid: int
+    status: int
+    reason: str = ""
+    stderr: tuple[str, ...] = ()
+
+
+class Stderr(Event, frozen=True, kw_only=True, gc=False):
+    """New text on a process's standard error."""
+
+    pid: int
+    text: str

@@ -1,0 +1,138 @@
+"""What the pure kernel asks of the shell. Order matters: they are carried out as listed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from isovist.syscalls.messages import AnyReply, Record
+from isovist.syscalls.operations import Op, Query, Selection
+from isovist.syscalls.records import Message, View
+
+
+class Instruction(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Reply(Instruction, frozen=True, gc=False):
+    """The last word on a call, or with ``Part`` one piece of it."""
+
+    channel: int
+    call: int
+    message: AnyReply
+
+
+class Disconnect(Instruction, frozen=True, gc=False):
+    """End a channel (its process too, where it has one); ``why`` becomes the exit's reason."""
+
+    channel: int
+    why: str
+
+
+class Commit(Instruction, frozen=True, gc=False):
+    op: Op
+
+
+class Retrieve(Instruction, frozen=True, gc=False):
+    """Answer ``query`` from ``view``, then send ``Retrieved``."""
+
+    key: int
+    view: View
+    query: Query
+
+
+class Render(Instruction, frozen=True, gc=False):
+    """Fit ``selection`` into ``budget`` tokens, place it, count the prompt; send ``Rendered``.
+
+    The prompt and ``max_tokens`` together may not exceed ``context``.
+    """
+
+    key: int
+    model: str
+    messages: tuple[Message, ...]
+    selection: Selection
+    budget: int
+    units: int
+    max_tokens: int
+    context: int
+
+
+class StartDriver(Instruction, frozen=True, gc=False):
+    model: str
+    gen: int
+
+
+class StopDriver(Instruction, frozen=True, gc=False):
+    """Kill a driver that does not answer; ``DriverDied`` follows."""
+
+    model: str
+    gen: int
+
+
+class Decode(Instruction, frozen=True, gc=False):
+    model: str
+    gen: int
+    key: int
+    prompt: object
+    max_tokens: int
+    temperature: float
+    seed: int
+    stop: tuple[str, ...]
+
+
+class Abort(Instruction, frozen=True, gc=False):
+    model: str
+    gen: int
+    key: int
+
+
+class StartProcess(Instruction, frozen=True, gc=False):
+    """Start process ``pid``; attach its channel, then send ``Spawned`` or ``SpawnFailed``."""
+
+    pid: int
+    agent: str
+    program: str
+    args: tuple[str, ...]
+    fresh: bool
+    cwd: str
+    stdio_of: int
+    """The channel whose handed-over descriptors become its standard streams; 0: none."""
+
+
+class KillProcess(Instruction, frozen=True, gc=False):
+    pid: int
+    why: str
+
+
+class WakeAt(Instruction, frozen=True, gc=False):
+    """Send ``Tick`` no later than ``ns``."""
+
+    ns: int
+
+
+class Audit(Instruction, frozen=True, gc=False):
+    """Make the record durable within a second."""
+
+    record: Record
+
+
+class Report(Instruction, frozen=True, gc=False):
+    """A broken rule of the kernel itself was met: to be logged as a bug, with its story."""
+
+    message: str
+    story: tuple[str, ...]
+
+
+class Lookup(Instruction, frozen=True, gc=False):
+    """Find the audit record of ``call``; send ``LookedUp``."""
+
+    key: int
+    call: str
+
+
+class SaveGrant(Instruction, frozen=True, gc=False):
+    """Make an agent's grants durable, as they now stand, then send ``Saved`` for ``key``."""
+
+    key: int
+    agent: str
+    users: tuple[str, ...]
+    scopes: tuple[str, ...]

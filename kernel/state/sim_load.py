@@ -1,0 +1,252 @@
+"""The simulated load: who attaches, and what they ask for, sound and unsound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from isovist.kernel.state.sim_world import Chance
+from isovist.syscalls import messages as m
+from isovist.syscalls.records import Message
+
+PEOPLE = ("ana", "bob", "a", "a_b", "zoë")
+AGENTS: tuple[str, ...] = ("mail", "plan", "ana", "a_b", "a", "b")
+"""Names that people and agents share are meant: they must never meet."""
+SERVES: dict[str, str] = dict(zip(AGENTS, ("ana", "bob", "ana", "a_b", "a", "zoë"), strict=True))
+"""The user whom each agent mostly names."""
+BAD_NAMES = ("", "x/y", "tab\t", "n" * 129, "agent/mail", "e\u0301")
+KINDS = ("note", "profile", "task_context", "lesson")
+SCOPES = (None, "pair", "user", "agent", "global", "team", "")
+TEXTS = tuple(f"fact {n}" for n in range(12))
+
+Wait = Literal["both", "lexical", "none"]
+WAITS: tuple[Wait, ...] = ("both", "both", "lexical", "none")
+
+
+@dataclass(slots=True)
+class Peer:
+    """The far end of a channel: it counts its frames and may have said hello."""
+
+    channel: int
+    agent: str
+    operator: bool = False
+    pid: int = 0
+    frame: int = 0
+    greeted: bool = False
+
+
+def _user(text: str = "ana") -> dict[str, Any]:
+    return {"messages": (Message("user", text),)}
+
+
+BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
+    (m.Ping, {"payload": "x" * (64 * 1024 + 1)}, "payload"),
+    (m.Ping, {"deadline_ms": 0}, "deadline_ms"),
+    (m.Ping, {"deadline_ms": 3_600_001}, "deadline_ms"),
+    (m.Remember, {"text": " \0"}, "text"),
+    (m.Remember, {"text": "x" * (64 * 1024 + 1)}, "text"),
+    (m.Remember, {"text": "x", "kind": "secret"}, "kind"),
+    (m.Remember, {"text": "x", "round": -1}, "round"),
+    (m.Remember, {"text": "x", "session": "a/b"}, "session"),
+    (m.Remember, {"text": "x", "said_at": "2026-01-31T09:00"}, "said_at"),
+    (m.Remember, {"text": "x", "expires_at": "soon"}, "expires_at"),
+    (m.Remember, {"text": "x", "supersedes": "u/1"}, "supersedes"),
+    (m.Remember, {"text": "x", "meta": {"Owner": "bob"}}, "meta"),
+    (m.Search, {"query": ""}, "query"),
+    (m.Search, {"query": "x" * 8193}, "query"),
+    (m.Search, {"query": "x", "k": 0}, "k"),
+    (m.Search, {"query": "x", "k": 101}, "k"),
+    (m.Search, {"query": "x", "kinds": ("all",)}, "kinds"),
+    (m.Search, {"query": "x", "barrier_ms": 60_001}, "barrier_ms"),
+    (m.Search, {"query": "x", "since": "2026-01-02T00:00Z", "until": "2026-01-01T00:00Z"}, "since"),
+    (m.Read, {"id": "u1", "barrier_ms": -1}, "barrier_ms"),
+    (m.MemoryList, {"limit": 0}, "limit"),
+    (m.MemoryList, {"kinds": ("x",)}, "kinds"),
+    (m.Update, {"id": "u1", "version": 0, "text": "x"}, "version"),
+    (m.Update, {"id": "u1", "version": 1, "text": ""}, "text"),
+    (m.Chat, {"messages": ()}, "messages"),
+    (m.Chat, {"messages": (Message("user", None),)}, "messages"),
+    (m.Chat, {**_user(), "model": "nobody"}, "model"),
+    (m.Chat, {**_user(), "max_tokens": 0}, "max_tokens"),
+    (m.Chat, {**_user(), "max_tokens": 1 << 20}, "max_tokens"),
+    (m.Chat, {**_user(), "temperature": float("nan")}, "temperature"),
+    (m.Chat, {**_user(), "temperature": 2.1}, "temperature"),
+    (m.Chat, {**_user(), "seed": -1}, "seed"),
+    (m.Chat, {**_user(), "stop": ("",)}, "stop"),
+    (m.Chat, {**_user(), "stop": ("x",) * 9}, "stop"),
+    (m.Chat, {**_user(), "budget": -1}, "budget"),
+    (m.Chat, {**_user(), "budget": 1 << 20}, "budget"),
+    (m.Chat, {**_user(), "units": 65}, "units"),
+    (m.Chat, {**_user(), "session": "a/b"}, "session"),
+    (m.Chat, {**_user(), "kinds": ("x",)}, "kinds"),
+    (m.Chat, {**_user(), "barrier_ms": 60_001}, "barrier_ms"),
+    (m.SessionOpen, {}, "user"),
+    (m.Spawn, {"program": ""}, "program"),
+    (m.Spawn, {"program": "a\0b"}, "program"),
+    (m.Spawn, {"program": "x.py", "args": ("x",) * 257}, "args"),
+    (m.WaitPid, {"pid": 1 << 30}, "pid"),
+    (m.Kill, {"pid": 1 << 30}, "pid"),
+    (m.Exit, {"status": 256}, "status"),
+    (m.Why, {"call": "a/b"}, "call"),
+)
+"""(syscall, fields, the field at fault): each ends at once in an error that names the field."""
+
+
+class Load:
+    """Draws requests. ``units`` and ``calls`` list ids that replies or the world have shown, so
+    that other people's ids are tried as well as own ones."""
+
+    def __init__(self, rng: Chance, models: tuple[str, ...]) -> None:
+        self.rng = rng
+        self.models = models
+        self.units: list[str] = []
+        self.calls: list[str] = []
+        self.pids: list[int] = []
+        makers: dict[Callable[[Peer], m.Request], float] = {
+            self._remember: 20, self._search: 12, self._read: 4, self._list: 3, self._update: 5,
+            self._forget: 4, self._chat: 14, self._why: 3, self._cancel: 6, self._session: 4,
+            self._whoami: 3, self._spawn: 4, self._wait: 2, self._kill: 2, self._exit: 0.3,
+            self._processes: 1, self._ping: 2, self._listing: 1, self._grant: 4,
+            self._hello_again: 0.5,
+        }  # fmt: skip
+        self._makers = tuple(makers)
+        # Each seed has its own taste.
+        self._weights = [weight * rng.choice((0.3, 1, 1, 3)) for weight in makers.values()]
+
+    def request(self, peer: Peer) -> m.Request:
+        """A request that may be refused for who asks, never for its shape."""
+        (make,) = self.rng.choices(self._makers, self._weights)
+        return make(peer)
+
+    def bad(self) -> tuple[m.Request, str]:
+        """A request whose shape is at fault, and the field that an answer must name."""
+        kind, fields, name = self.rng.choice(BAD)
+        request: m.Request = kind(**fields)  # type: ignore[assignment] # all of BAD are requests
+        return request, name
+
+    def hello(self) -> m.Hello:
+        low, high = self.rng.choice(((1, 1), (1, 1), (1, 1), (1, 9), (2, 9), (1, 0), (3, 2)))
+        return m.Hello(version=high, low=low, features=("cancel", "telepathy"))
+
+    # -- fields
+
+    def _who(self, peer: Peer) -> dict[str, Any]:
+        """The fields that all requests have."""
+        fields: dict[str, Any] = {}
+        chance = self.rng.random()
+        if chance < 0.5:
+            fields["user"] = SERVES.get(peer.agent, "ana")
+        elif chance < 0.6:
+            fields["user"] = self.rng.choice((*PEOPLE, *PEOPLE, *BAD_NAMES))
+        if self.rng.random() < 0.3:
+            fields["deadline_ms"] = int(5000 ** self.rng.random())
+        return fields
+
+    def _how(self) -> dict[str, Any]:
+        """The fields of a reading request that waits at the barrier."""
+        return {
+            "wait": self.rng.choice(WAITS),
+            "barrier_ms": self.rng.choice((0, 1, 20, 2000, 60_000)),
+            "on_stale": self.rng.choice(("reply", "reply", "error")),
+        }
+
+    def _unit(self) -> str:
+        return self.rng.choice(self.units) if self.units and self.rng.random() < 0.9 else "u0"
+
+    # -- requests
+
+    def _remember(self, peer: Peer) -> m.Request:
+        return m.Remember(
+            text=self.rng.choice(TEXTS),
+            kind=self.rng.choice(KINDS),
+            scope=self.rng.choice(SCOPES),
+            stream=self.rng.choice(("reusable", "protected")),
+            **self._who(peer),
+        )
+
+    def _search(self, peer: Peer) -> m.Request:
+        mode: Any = self.rng.choice(("hybrid", "bm25", "dense", "rrf"))
+        return m.Search(query=self.rng.choice(TEXTS), mode=mode, **self._how(), **self._who(peer))
+
+    def _read(self, peer: Peer) -> m.Request:
+        return m.Read(id=self._unit(), **self._who(peer))
+
+    def _list(self, peer: Peer) -> m.Request:
+        return m.MemoryList(limit=self.rng.randrange(1, 500), **self._who(peer))
+
+    def _update(self, peer: Peer) -> m.Request:
+        version, text = self.rng.choice((1, 1, 2, 3)), self.rng.choice(TEXTS)
+        return m.Update(id=self._unit(), version=version, text=text, **self._who(peer))
+
+    def _forget(self, peer: Peer) -> m.Request:
+        return m.Forget(id=self._unit(), **self._who(peer))
+
+    def _chat(self, peer: Peer) -> m.Request:
+        said = self.rng.choice((*TEXTS[:3], " ", None))
+        return m.Chat(
+            messages=(Message("system", "be brief"), Message("user", said)),
+            model=self.rng.choice(("", *self.models)),
+            max_tokens=self.rng.choice((1, 8, 256)),
+            stream=self.rng.random() < 0.5,
+            memory=self.rng.random() < 0.8,
+            budget=self.rng.choice((None, None, 0, 3)),
+            units=self.rng.choice((0, 1, 4)),
+            keep=self.rng.random() < 0.4,
+            session=self.rng.choice(("", "s1")),
+            **self._how(),
+            **self._who(peer),
+        )
+
+    def _why(self, peer: Peer) -> m.Request:
+        return m.Why(call=self.rng.choice(self.calls) if self.calls else "c0")
+
+    def _cancel(self, peer: Peer) -> m.Request:
+        return m.Cancel(call=max(0, peer.frame - self.rng.randrange(6)))
+
+    def _session(self, peer: Peer) -> m.Request:
+        user = self.rng.choice((SERVES.get(peer.agent, "ana"), *PEOPLE[:2]))
+        return m.SessionOpen(user=user, replace=self.rng.random() < 0.4)
+
+    def _whoami(self, peer: Peer) -> m.Request:
+        return m.Whoami(**self._who(peer))
+
+    def _spawn(self, peer: Peer) -> m.Request:
+        agent = self.rng.choice(("", "", peer.agent, *AGENTS[:2]))
+        stdio = self.rng.random() < 0.1
+        return m.Spawn(program=self.rng.choice(AGENTS), agent=agent, stdio=stdio, **self._who(peer))
+
+    def _pid(self) -> int:
+        return self.rng.choice(self.pids) if self.pids else 1
+
+    def _wait(self, peer: Peer) -> m.Request:
+        return m.WaitPid(pid=self._pid(), follow=self.rng.random() < 0.5)
+
+    def _kill(self, peer: Peer) -> m.Request:
+        return m.Kill(pid=self._pid())
+
+    def _exit(self, peer: Peer) -> m.Request:
+        return m.Exit(status=0)
+
+    def _processes(self, peer: Peer) -> m.Request:
+        return m.ListProcesses(all=self.rng.random() < 0.5)
+
+    def _ping(self, peer: Peer) -> m.Request:
+        return m.Ping(payload="x")
+
+    def _listing(self, peer: Peer) -> m.Request:
+        return m.Models()
+
+    def _grant(self, peer: Peer) -> m.Request:
+        agent = self.rng.choice(AGENTS)
+        if self.rng.random() < 0.2:
+            return m.Grant(agent=agent, users=(SERVES[agent],), revoke=True)
+        return m.Grant(
+            agent=agent,
+            users=tuple(self.rng.sample((*PEOPLE, "*"), self.rng.randrange(3))),
+            scopes=self.rng.choice((("agent", "global"), ("global",), ())),
+            revoke=self.rng.random() < 0.3,
+        )
+
+    def _hello_again(self, peer: Peer) -> m.Request:
+        return self.hello()

@@ -1,0 +1,196 @@
+"""One partition of the store in memory: its units, and both legs' indexes over its chunks.
+
+Each chunk has a *slot*, a small integer of this partition alone. What a slot's number is depends
+on the partition's history; no answer does: order is taken from sequence numbers and chunk
+numbers, never from slots.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from operator import attrgetter
+
+import numpy as np
+
+from isovist.storage.chunks import Span
+from isovist.storage.dense import Matrix
+from isovist.storage.lexical import Postings
+from isovist.syscalls.records import Partition, Unit
+
+NEVER = (1 << 63) - 1
+"""When what does not expire expires."""
+
+_seq = attrgetter("seq")
+
+
+class Rows:
+    """What filters and ties need of each slot, beside its unit, as growing columns."""
+
+    __slots__ = ("chunk", "expires", "hidden", "kind", "said", "seq")
+
+    def __init__(self) -> None:
+        self.seq = np.zeros(16, dtype=np.int64)
+        self.chunk = np.zeros(16, dtype=np.int64)
+        self.said = np.zeros(16, dtype=np.int64)
+        self.expires = np.zeros(16, dtype=np.int64)
+        self.kind = np.zeros(16, dtype=np.int64)
+        self.hidden = np.zeros(16, dtype=np.bool_)
+
+    def set(self, slot: int, seq: int, chunk: int, said: int, expires: int, kind: int) -> None:
+        if slot == len(self.seq):
+            for name in self.__slots__:
+                column = getattr(self, name)
+                setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+        self.seq[slot] = seq
+        self.chunk[slot] = chunk
+        self.said[slot] = said
+        self.expires[slot] = expires
+        self.kind[slot] = kind
+        self.hidden[slot] = False
+
+
+class Stored:
+    """A unit in the index. ``unit`` is whole: it names the owner's user whoever that is."""
+
+    __slots__ = ("born", "hash", "seq", "slots", "spans", "unit")
+
+    def __init__(
+        self, unit: Unit, seq: int, born: int, hash_: str, spans: tuple[Span, ...]
+    ) -> None:
+        self.unit = unit
+        self.seq = seq
+        self.born = born
+        """When version 1 was stored: order that no update changes."""
+        self.hash = hash_
+        self.spans = spans
+        self.slots: list[int] = []
+
+    def lives(self, now: int) -> bool:
+        expires = self.unit.expires_at
+        return expires is None or expires > now
+
+    def same_pair(self, other: Stored) -> bool:
+        return self.unit.agent == other.unit.agent and self.unit.user == other.unit.user
+
+
+class Shelf:
+    """A partition's units and indexes.
+
+    Invariants: ``holders[slot]`` is the unit whose chunk the slot holds, ``None`` for a free
+    slot; ``order`` holds the same units as ``units``, in ascending sequence; ``rows.hidden``
+    marks the chunks of each unit that a unit of this partition without expiry supersedes.
+    """
+
+    def __init__(self, key: Partition, dim: int) -> None:
+        self.key = key
+        self.units: dict[str, Stored] = {}
+        self.order: list[Stored] = []
+        self.postings = Postings()
+        self.matrix = Matrix(dim)
+        self.holders: list[Stored | None] = []
+        self.rows = Rows()
+        self.hidden = 0
+        self.soonest = NEVER
+        """No unit of this partition expires before this."""
+        self.supersedes: dict[str, list[Stored]] = {}
+        """By the id of the older unit: those of this partition that supersede it."""
+        self.wandering: list[Stored] = []
+        """Of those, the ones that a ``hidden`` mark does not cover: the older unit is in another
+        partition, or the newer one may expire."""
+        self._kinds: dict[str, int] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        """The number of slots, free ones included."""
+        return len(self.holders)
+
+    def add(self, stored: Stored, terms: list[dict[str, int]]) -> None:
+        """Take in a unit, lexically, with the terms of each chunk."""
+        unit = stored.unit
+        self.units[unit.id] = stored
+        insort(self.order, stored, key=_seq)
+        self._place(stored, terms)
+        if unit.expires_at is not None:
+            self.soonest = min(self.soonest, unit.expires_at)
+        if unit.supersedes:
+            self.supersedes.setdefault(unit.supersedes, []).append(stored)
+            if unit.expires_at is not None or unit.supersedes not in self.units:
+                self.wandering.append(stored)
+            self._mark(unit.supersedes)
+        if unit.id in self.supersedes:
+            self._mark(unit.id)
+
+    def replace(self, stored: Stored, unit: Unit, hash_: str, spans: tuple[Span, ...],
+                terms: list[dict[str, int]]) -> None:  # fmt: skip
+        """Give a unit of this partition a new version; its vectors are gone until they come."""
+        self._clear(stored)
+        stored.unit, stored.hash, stored.spans = unit, hash_, spans
+        self._place(stored, terms)
+        if unit.id in self.supersedes:
+            self._mark(unit.id)
+
+    def drop(self, stored: Stored) -> None:
+        """Take a unit out of everything."""
+        self._clear(stored)
+        del self.units[stored.unit.id]
+        del self.order[self.order.index(stored, bisect_left(self.order, stored.seq, key=_seq))]
+        older = stored.unit.supersedes
+        if older:
+            self.supersedes[older].remove(stored)
+            if stored in self.wandering:
+                self.wandering.remove(stored)
+            if not self.supersedes[older]:
+                del self.supersedes[older]
+            self._mark(older)
+
+    def newest(self) -> int:
+        """The highest sequence number of a unit that is held; 0 where none is."""
+        return self.order[-1].seq if self.order else 0
+
+    def down_from(self, seq: int) -> Iterator[Stored]:
+        """Units numbered ``seq`` or less, newest first."""
+        for at in range(bisect_right(self.order, seq, key=_seq) - 1, -1, -1):
+            yield self.order[at]
+
+    def kind(self, name: str) -> int:
+        """This partition's number for a kind; −1 for one that it never held."""
+        return self._kinds.get(name, -1)
+
+    def _place(self, stored: Stored, terms: list[dict[str, int]]) -> None:
+        unit = stored.unit
+        kind = self._kinds.setdefault(unit.kind, len(self._kinds))
+        expires = NEVER if unit.expires_at is None else unit.expires_at
+        for number, counts in enumerate(terms):
+            if self._free:
+                slot = self._free.pop()
+                self.holders[slot] = stored
+            else:
+                slot = len(self.holders)
+                self.holders.append(stored)
+            stored.slots.append(slot)
+            self.rows.set(slot, stored.seq, number, unit.said_at, expires, kind)
+            self.postings.add(slot, counts)
+
+    def _clear(self, stored: Stored) -> None:
+        for slot in stored.slots:
+            self.postings.remove(slot)
+            self.matrix.clear(slot)
+            self.hidden -= int(self.rows.hidden[slot])
+            self.rows.set(slot, 0, 0, 0, 0, -1)
+            self.holders[slot] = None
+            self._free.append(slot)
+        stored.slots = []
+
+    def _mark(self, id_: str) -> None:
+        """Set ``hidden`` on the chunks of unit ``id_``, as things now stand."""
+        older = self.units.get(id_)
+        if older is None:
+            return
+        hide = any(
+            newer.unit.expires_at is None and newer.same_pair(older)
+            for newer in self.supersedes.get(id_, ())
+        )
+        marks = self.rows.hidden
+        self.hidden += len(older.slots) * hide - int(marks[older.slots].sum())
+        marks[older.slots] = hide

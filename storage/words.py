@@ -1,0 +1,126 @@
+"""From text to terms: the same rules for what is indexed and for what is asked.
+
+Any input is data. No character is syntax, none is an error: what is no word (emoji, control
+characters, lone surrogates, punctuation) yields no term.
+
+Rules, chosen by the text itself, mixed scripts included:
+
+- Unicode form NFKC, case folded, accents of Latin letters dropped; Latin words English-stemmed.
+- Scripts written without spaces (Chinese, Japanese, Korean, Thai and their kin): each run gives
+  its single characters and its pairs of neighbours.
+- Identifiers, paths, addresses, dates and times (``api-v2_final``, ``src/x.py``, ``10:30``):
+  whole, and split into their parts (``camelCase`` too), each part a word.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+from threading import Lock
+
+import regex  # type: ignore[import-untyped] # the package ships no stubs
+import Stemmer  # type: ignore[import-not-found] # a compiled module without stubs
+
+RULES = 1
+"""Version of these rules. A store whose terms were made by other rules re-indexes at open."""
+
+MAX_TERM = 64
+"""Characters of a term; a longer one (a hash, base64) is cut, alike in texts and queries."""
+
+_UNSPACED = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\u30FC\p{Hangul}\p{Bopomofo}"
+    r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+)
+_LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]"
+_WORD = rf"{_LETTER}(?:[[\p{{L}}\p{{N}}\p{{M}}_]--[{_UNSPACED}]])*+(?:'\p{{L}}++)*+"
+# A token is a run of an unspaced script, or words joined by up to three joiners; "c++" too.
+_TOKEN = regex.compile(
+    rf"(?V1)[{_UNSPACED}]++|{_WORD}(?:[-./\\:@+\#=&%~]{{1,3}}{_WORD})*+(?:\+\+|\#(?![\p{{L}}\p{{N}}]))?"
+)
+_UNSPACED_RUN = regex.compile(rf"(?V1)[{_UNSPACED}]")
+_PART = regex.compile(
+    r"(?V1)\p{Lu}?(?:\p{Ll}\p{M}*+|')++[\p{N}]*+|\p{Lu}++(?!\p{Ll})[\p{N}]*+"
+    r"|[\p{L}\p{M}\p{N}']++"
+)
+_MARKS = regex.compile(r"\p{M}+")
+_LATIN = regex.compile(r"\p{Latin}")
+
+# English words that a question is built from; they say nothing about what is asked.
+_STOP = frozenset(
+    """
+    a about above after again all also am an and any are as at be because been before being
+    below between both but by can cannot could did do does doing don't down during each else
+    ever few for from further get got had has have having he her here hers herself him himself
+    his how i if in into is isn't it it's its itself just let like me might more most much
+    must my myself no nor not of off on once one only or other our ours ourselves out over own
+    please same shall she should so some such tell than that that's the their theirs them
+    themselves then there there's these they this those through to too under until up upon us
+    very was wasn't we were what what's when where which while who who's whom whose why will
+    with would you your yours yourself yourselves
+    """.split()  # noqa: SIM905 # a list of words reads better as words
+)
+
+_stem = Stemmer.Stemmer("english").stemWord
+_stem_lock = Lock()  # a Stemmer may serve one thread at a time
+
+
+def index_terms(text: str) -> dict[str, int]:
+    """Each term of ``text`` with its count; the sum of the counts is the text's length."""
+    counts: dict[str, int] = {}
+    for token in _TOKEN.findall(_normal(text)):
+        for term in _terms(token) if len(token) <= MAX_TERM else _split(token):
+            counts[term] = counts.get(term, 0) + 1
+    return counts
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct terms of a query in sorted order, English question and stop words dropped
+    unless nothing would be left."""
+    kept: set[str] = set()
+    stops: set[str] = set()
+    for token in _TOKEN.findall(_normal(text)):
+        terms = _terms(token) if len(token) <= MAX_TERM else _split(token)
+        (stops if token.lower() in _STOP else kept).update(terms)
+    return sorted(kept or stops)
+
+
+def _normal(text: str) -> str:
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKC", text.replace("\u00ad", "").replace("’", "'"))
+
+
+@lru_cache(maxsize=1 << 15)
+def _terms(token: str) -> tuple[str, ...]:
+    """``_split``, remembered: a pure function of the token, so what is kept shows in time alone."""
+    return tuple(_split(token))
+
+
+def _split(token: str) -> list[str]:
+    if _UNSPACED_RUN.match(token):
+        token = token.casefold()
+        return [*token, *(token[i : i + 2] for i in range(len(token) - 1))]
+    parts = [part for part in _PART.findall(token) if part != "'"]
+    if parts == [token]:
+        return [_word(token)]
+    # "getUserName" is also met as a plain word, so its whole is stemmed as one.
+    whole = _word(token) if token.isalnum() else _fold(token)[:MAX_TERM]
+    return [whole, *map(_word, parts)] if parts else []
+
+
+def _word(word: str) -> str:
+    """One word's term: folded, stemmed where its letters are Latin and it holds no digit."""
+    word = _fold(word)[:MAX_TERM]
+    if word.isascii() and not any(c.isdigit() for c in word):
+        with _stem_lock:
+            return _stem(word) or word
+    return word
+
+
+def _fold(word: str) -> str:
+    if word.isascii():
+        return word.lower()
+    word = word.casefold()
+    if _LATIN.search(word):
+        word = _MARKS.sub("", unicodedata.normalize("NFKD", word))
+    return unicodedata.normalize("NFKC", word)

@@ -1,0 +1,534 @@
+"""The blocking client: for a plain script, shared by as many threads as it likes.
+
+There is no background thread. Of the threads that wait, one *leads*: it alone polls and reads,
+and hands each reply to whoever waits for it; when it has its own, it hands the lead on. A thread
+whose write would block waits in the same way, so replies are read meanwhile, and two peers
+that both write never stall each other.
+
+Ctrl-C may strike anywhere: the call that waits is cancelled and ``KeyboardInterrupt`` goes up;
+the client stays usable, since session and outbox are resumable.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Generic, TypeVar, Unpack, cast
+
+from isovist.syscalls import messages as m
+from isovist.syscalls.errors import CallerError, Errno, WorldError
+from isovist.syscalls.locate import Line, locate
+from isovist.syscalls.options import (
+    CallOptions,
+    ChatOptions,
+    ListOptions,
+    ReadOptions,
+    RememberOptions,
+    SearchOptions,
+    SpawnOptions,
+    conversation,
+)
+from isovist.syscalls.records import Message, Unit
+from isovist.syscalls.session import (
+    Exchange,
+    Outbox,
+    Session,
+    agreed,
+    closed,
+    gone,
+    hello,
+)
+
+HANDSHAKE_SECONDS = 30.0
+READ_BYTES = 64 * 1024
+
+R = TypeVar("R", bound=m.Reply)
+Ready = Callable[[], bool]
+
+
+def connect(
+    agent: str | None = None,
+    user: str | None = None,
+    socket: str | os.PathLike[str] | None = None,
+    token: str | None = None,
+) -> Client:
+    """Connect to the kernel and shake hands.
+
+    An agent that the kernel spawned gives nothing: channel and identity come from the kernel.
+    Others reach it by ``socket`` and ``token`` or by the places that
+    :func:`isovist.syscalls.locate.locate` names; ``agent`` is honoured for the operator alone.
+    ``user`` is whom calls serve that name nobody, under a grant.
+
+    Raises ``EPIPE`` where no kernel listens, ``EPROTO`` where the ABI versions don't meet.
+    """
+    client = Client(locate(socket, token), user=user)
+    try:
+        client.shake_hands(agent or "")
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+class Client:
+    """A channel to the kernel. All methods may be used from several threads at once.
+
+    Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),
+    returns the reply Struct of its syscall, and raises an
+    :class:`isovist.syscalls.errors.IsovistError`. When the kernel is gone every outstanding and
+    later call raises ``EPIPE``.
+
+    Use as a context manager, or :meth:`close` it.
+    """
+
+    welcome: m.Welcome
+    """What the handshake agreed on: version, features, agent and process number."""
+
+    def __init__(self, line: Line, user: str | None = None) -> None:
+        self._line = line
+        self._session = Session(user)
+        self._read = partial(os.read, line.reader)
+        sendmsg = line.socket.sendmsg if line.socket is not None else None
+        self._outbox = Outbox(partial(os.write, line.writer), sendmsg)
+        # Rung to make the leader look up: somebody has bytes to send, or closes the client.
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._quiet = self._poller(writing=False)
+        self._busy = self._poller(writing=True)
+        # Guards all below, session and outbox. Held for no wait but that for itself.
+        self._lock = threading.Lock()
+        # The thread that leads (0: none), and the others' gates: locks, shut until opened.
+        self._leader = 0
+        self._followers: dict[threading.Lock, Ready] = {}
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel; calls under way in other threads end with ``EPIPE``."""
+        with self._lock:
+            self._session.end(closed())
+            self._outbox.clear()
+            if self._line.closed:
+                return
+        self._ring()
+        # Descriptors are closed by a leader, so that none is polled while its number is reused.
+        self._until(lambda: False, leave=True)
+
+    # -- any request ------------------------------------------------------------------------
+
+    def submit(self, request: m.Request, stdio: tuple[int, int, int] | None = None) -> Pending:
+        """Send a request and return at once, or as soon as the kernel takes its bytes."""
+        begun: list[Exchange] = []
+        try:
+            return Pending(self, self._send(request, stdio, begun))
+        except BaseException:
+            self._drop(begun)
+            raise
+
+    def call(self, request: m.Request) -> m.AnyReply:
+        """Send a request and wait for its reply."""
+        return cast(m.AnyReply, self._ask(request, m.Reply))
+
+    def _ask(
+        self, request: m.Request, reply: type[R], stdio: tuple[int, int, int] | None = None
+    ) -> R:
+        begun: list[Exchange] = []
+        try:
+            exchange = self._send(request, stdio, begun)
+            self._until(lambda: exchange.outcome is not None)
+        except BaseException:
+            self._drop(begun)
+            raise
+        # The session has checked that the reply is of the kind that belongs to the request.
+        return cast(R, exchange.result())
+
+    # -- one method a syscall ---------------------------------------------------------------
+
+    def ping(self, payload: str = "", **options: Unpack[CallOptions]) -> m.Pong:
+        return self._ask(m.Ping(payload=payload, **options), m.Pong)
+
+    def whoami(self, **options: Unpack[CallOptions]) -> m.Identity:
+        """Who the kernel takes this client for, and whom it would serve now."""
+        return self._ask(m.Whoami(**options), m.Identity)
+
+    def session_open(
+        self, user: str, replace: bool = False, *, deadline_ms: int | None = None
+    ) -> m.SessionOpened:
+        """From now on this channel serves ``user``."""
+        request = m.SessionOpen(user=user, replace=replace, deadline_ms=deadline_ms)
+        return self._ask(request, m.SessionOpened)
+
+    def grant(
+        self,
+        agent: str,
+        users: Sequence[str] = (),
+        scopes: Sequence[str] = (),
+        revoke: bool = False,
+        **options: Unpack[CallOptions],
+    ) -> m.Done:
+        """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``."""
+        request = m.Grant(
+            agent=agent,
+            users=tuple(users),
+            scopes=tuple(scopes),  # type: ignore[arg-type] # the kernel checks the names
+            revoke=revoke,
+            **options,
+        )
+        return self._ask(request, m.Done)
+
+    def spawn(
+        self,
+        program: str,
+        *,
+        stdio: tuple[int, int, int] | None = None,
+        **options: Unpack[SpawnOptions],
+    ) -> m.Spawned:
+        """Start an agent process. ``stdio``: descriptors of this process that become its standard
+        streams (over the socket door only)."""
+        request = m.Spawn(program=program, stdio=stdio is not None, **options)
+        return self._ask(request, m.Spawned, stdio)
+
+    def wait(self, pid: int, **options: Unpack[CallOptions]) -> m.Exited:
+        """Wait until process ``pid`` has exited."""
+        return self._ask(m.WaitPid(pid=pid, **options), m.Exited)
+
+    def follow(self, pid: int, **options: Unpack[CallOptions]) -> Stream[m.Exited]:
+        """Like :meth:`wait`, giving its standard error as it comes."""
+        return Stream(self.submit(m.WaitPid(pid=pid, follow=True, **options)))
+
+    def kill(self, pid: int, **options: Unpack[CallOptions]) -> m.Exited:
+        return self._ask(m.Kill(pid=pid, **options), m.Exited)
+
+    def exit(self, status: int = 0, **options: Unpack[CallOptions]) -> m.Done:
+        """Tell the kernel that this process is done; later calls are refused."""
+        return self._ask(m.Exit(status=status, **options), m.Done)
+
+    def processes(self, all: bool = False, **options: Unpack[CallOptions]) -> m.Processes:
+        return self._ask(m.ListProcesses(all=all, **options), m.Processes)
+
+    def remember(self, text: str, **options: Unpack[RememberOptions]) -> m.Stored:
+        """Store one unit; returns when it is durable. Private unless ``scope`` says otherwise."""
+        return self._ask(m.Remember(text=text, **options), m.Stored)
+
+    def search(self, query: str, **options: Unpack[SearchOptions]) -> m.Found:
+        return self._ask(m.Search(query=query, **options), m.Found)
+
+    def read(self, id: str, **options: Unpack[ReadOptions]) -> m.Units:
+        """One unit, in ``units[0]``."""
+        return self._ask(m.Read(id=id, **options), m.Units)
+
+    def memories(self, **options: Unpack[ListOptions]) -> Iterator[Unit]:
+        """All units of the view, newest first, fetched by pages of ``limit`` as needed."""
+        while True:
+            page = self._ask(m.MemoryList(**options), m.Units)
+            yield from page.units
+            if not page.next:
+                return
+            options = {**options, "after": page.next}
+
+    def update(self, id: str, version: int, text: str, **options: Unpack[CallOptions]) -> m.Stored:
+        """Replace the text of an own unit iff it is still at ``version`` (else ``ESTALE``)."""
+        return self._ask(m.Update(id=id, version=version, text=text, **options), m.Stored)
+
+    def forget(self, id: str, **options: Unpack[CallOptions]) -> m.Forgotten:
+        return self._ask(m.Forget(id=id, **options), m.Forgotten)
+
+    def chat(self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]) -> m.Chatted:
+        """Ask a model; the kernel injects what is in view unless ``memory=False``."""
+        return self._ask(m.Chat(messages=conversation(prompt), **options), m.Chatted)
+
+    def stream(
+        self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]
+    ) -> Stream[m.Chatted]:
+        """Like :meth:`chat`, giving the text as it is made."""
+        request = m.Chat(messages=conversation(prompt), stream=True, **options)
+        return Stream(self.submit(request))
+
+    def models(self, **options: Unpack[CallOptions]) -> m.ModelList:
+        return self._ask(m.Models(**options), m.ModelList)
+
+    def why(self, call: str, **options: Unpack[CallOptions]) -> m.Record:
+        """The audit record of a search or chat (``reply.call`` names it)."""
+        return self._ask(m.Why(call=call, **options), m.Record)
+
+    def cancel(self, call: int, **options: Unpack[CallOptions]) -> m.Done:
+        """End the outstanding request with frame id ``call`` (``Pending.call``)."""
+        return self._ask(m.Cancel(call=call, **options), m.Done)
+
+    def shake_hands(self, agent: str = "") -> None:
+        """First thing on a new channel; :func:`connect` does it."""
+        pending = self.submit(hello(self._line.token, agent))
+        self.welcome = agreed(pending.result(HANDSHAKE_SECONDS))
+
+    # -- sending and waiting ----------------------------------------------------------------
+
+    def _send(
+        self,
+        request: m.Request,
+        stdio: tuple[int, int, int] | None,
+        begun: list[Exchange],
+    ) -> Exchange:
+        """Send a request; returns when its bytes are gone. ``begun`` holds the exchange before
+        any byte can go, so that the caller can cancel it wherever an interrupt strikes."""
+        if stdio is not None and self._line.socket is None:
+            raise CallerError("stdio needs the socket door, this is a pipe", field="stdio")
+        while True:
+            with self._lock:
+                # Descriptors go with the first byte of their frame, so nothing may be before it.
+                if stdio is None or self._flush():
+                    exchange, frame = self._session.issue(request)
+                    begun.append(exchange)
+                    if stdio is None:
+                        self._outbox.put(frame)
+                    else:
+                        self._outbox.put_with(frame, stdio)
+                    sent = self._flush()
+                    break
+            self._until(self._flush)
+        if not sent:
+            self._until(self._flush)
+        return exchange
+
+    def _drop(self, exchanges: list[Exchange]) -> None:
+        """Cancel here and, as soon as bytes can go out, in the kernel."""
+        with self._lock:
+            for exchange in exchanges:
+                if frame := self._session.drop(exchange):
+                    self._outbox.put(frame)
+                    self._flush()
+            # An interrupt may have struck before others got what had come for them, or between
+            # giving up the lead and handing it on.
+            self._wake()
+            if self._leader == 0:
+                self._promote()
+
+    def _until(self, ready: Ready, seconds: float | None = None, leave: bool = False) -> bool:
+        """Wait until ``ready()``, which is asked under the lock; ``False`` if time ran out first.
+
+        With ``leave``, wait to become the leader and close the channel.
+
+        Invariant: whenever nobody leads, some follower's gate is open, if there are followers.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        me = threading.get_ident()
+        gate = threading.Lock()
+        gate.acquire()  # shut
+        try:
+            while True:
+                with self._lock:
+                    self._followers.pop(gate, None)
+                    # A lead of mine from before: an interrupt kept me from giving it up.
+                    leads = self._leader in (0, me)
+                    if leads:
+                        self._leader = me
+                        self._advance()
+                    if ready():
+                        return True
+                    if leads and leave:
+                        self._close()
+                        return True
+                    if not leads:
+                        self._followers[gate] = ready
+                    writing = len(self._outbox) > 0
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if leads:
+                    went = self._turn(writing, left)
+                else:
+                    if writing:
+                        self._ring()
+                    went = gate.acquire(timeout=-1 if left is None else left)
+                if not went:
+                    with self._lock:
+                        return ready()
+        finally:
+            # No call stands before the lead is given up: an interrupt cannot come between.
+            with self._lock:
+                if self._leader == me:
+                    self._leader = 0
+                self._followers.pop(gate, None)
+                if self._leader == 0:
+                    self._promote()
+
+    def _turn(self, writing: bool, left: float | None) -> bool:
+        """The leader's work: wait for the kernel once. ``False`` if nothing happened in time."""
+        poller = self._busy if writing else self._quiet
+        events = poller.poll(None if left is None else math.ceil(left * 1000))
+        if not events:
+            return False
+        with self._lock:
+            if any(fd == self._bell for fd, _ in events):
+                os.eventfd_read(self._bell)
+            if writing:
+                self._flush()
+            self._receive()
+            self._wake()
+        return True
+
+    # -- under the lock ---------------------------------------------------------------------
+
+    def _flush(self) -> bool:
+        try:
+            return self._outbox.flush()
+        except OSError:
+            # The kernel reads no more. What it said before that still counts.
+            self._outbox.clear()
+            while self._receive():
+                pass
+            self._session.end(gone())
+            os.eventfd_write(self._bell, 1)
+            return True
+
+    def _receive(self) -> bool:
+        """Read once; ``False`` if nothing was there or the channel is over."""
+        if self._session.ended is not None:
+            return False
+        try:
+            self._session.inbox.extend(map(self._read, (READ_BYTES,)))
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._session.end(gone())
+            return False
+        self._advance()
+        return self._session.ended is None
+
+    def _advance(self) -> None:
+        self._session.advance()
+        if self._session.ended is not None:
+            self._outbox.clear()
+
+    def _wake(self) -> None:
+        """Open the gates of all that have what they wait for."""
+        for gate, ready in list(self._followers.items()):
+            if ready() and gate.locked():
+                gate.release()
+
+    def _promote(self) -> None:
+        """Open one gate; whoever is behind it takes the lead, or hands it on as it leaves."""
+        for gate in list(self._followers)[:1]:
+            if gate.locked():
+                gate.release()
+
+    def _close(self) -> None:
+        if not self._line.closed:
+            self._line.close()
+            os.close(self._bell)
+        self._wake()
+
+    def _ring(self) -> None:
+        with self._lock:
+            if not self._line.closed:
+                os.eventfd_write(self._bell, 1)
+
+    def _poller(self, writing: bool) -> select.poll:
+        poller = select.poll()
+        poller.register(self._bell, select.POLLIN)
+        poller.register(self._line.reader, select.POLLIN)
+        if writing:
+            both = self._line.reader == self._line.writer
+            events = select.POLLOUT | (select.POLLIN if both else 0)
+            poller.register(self._line.writer, events)
+        return poller
+
+
+class Pending:
+    """A request under way, as :meth:`Client.submit` returns it."""
+
+    def __init__(self, client: Client, exchange: Exchange) -> None:
+        self._client = client
+        self._exchange = exchange
+
+    @property
+    def call(self) -> int:
+        """Its frame id, as ``Cancel`` names it."""
+        return self._exchange.call
+
+    @property
+    def done(self) -> bool:
+        """Whether its last word has been read already; reads nothing itself."""
+        return self._exchange.outcome is not None
+
+    def result(self, timeout: float | None = None) -> m.AnyReply:
+        """Wait for the reply, ``timeout`` seconds at most: then ``ETIMEDOUT``, and the request
+        is still under way. An interrupt (Ctrl-C) cancels it."""
+        exchange = self._exchange
+        try:
+            ready = self._client._until(lambda: exchange.outcome is not None, timeout)
+        except BaseException:
+            self.cancel()
+            raise
+        if not ready:
+            raise WorldError(
+                f"no reply within {timeout} s (the call goes on)", errno=Errno.ETIMEDOUT
+            )
+        return exchange.result()
+
+    def parts(self) -> Iterator[str]:
+        """The texts of a streamed reply, until the last. Raises as :meth:`result` does."""
+        exchange = self._exchange
+        while True:
+            try:
+                self._client._until(lambda: bool(exchange.parts) or exchange.outcome is not None)
+                with self._client._lock:
+                    part = exchange.take()
+            except BaseException:
+                self.cancel()
+                raise
+            if part is None:
+                exchange.result()
+                return
+            yield part
+
+    def cancel(self) -> None:
+        """End it here with ``ECANCELED`` and tell the kernel; nothing if it has ended."""
+        self._client._drop([self._exchange])
+
+
+class Stream(Generic[R]):
+    """The text of a reply, part by part; afterwards the reply itself in :attr:`reply`.
+
+    As a context manager it cancels the call where the body leaves early.
+    """
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._parts = pending.parts()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._parts
+
+    def __next__(self) -> str:
+        return next(self._parts)
+
+    def __enter__(self) -> Stream[R]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    @property
+    def reply(self) -> R:
+        """The whole reply. Raises ``EINVAL`` before the last part has come."""
+        return cast(R, self._pending._exchange.result())
+
+    def cancel(self) -> None:
+        self._pending.cancel()

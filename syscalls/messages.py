@@ -1,0 +1,477 @@
+"""The ABI: one Struct a syscall, one Struct a kind of reply.
+
+Every message is a MessagePack array whose first element is its tag. Fields are only ever
+appended and new fields always have a default, so an older peer reads what it knows. ``Call``
+is the one base class; it is frozen for ever, since a field appended to it would shift all
+others. Requests have tags below 100, replies from 100.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from isovist.syscalls.records import (
+    Barrier,
+    Hit,
+    Injected,
+    Message,
+    Mode,
+    Model,
+    Process,
+    Stream,
+    Timings,
+    Unit,
+)
+
+ABI_VERSION = 1
+FEATURES: tuple[str, ...] = ("cancel", "deadline", "stream")
+
+Wait = Literal["both", "lexical", "none"]
+OnStale = Literal["reply", "error"]
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=0):
+    """What every request carries.
+
+    ``user`` names the user served; the kernel accepts it only under a grant of the channel, and
+    resolves the user itself where it is ``None``. ``deadline_ms`` ends the call with
+    ``ETIMEDOUT`` when so many milliseconds have passed since its arrival (1 to 3,600,000).
+    """
+
+    user: str | None = None
+    deadline_ms: int | None = None
+
+
+class Hello(Call, frozen=True, array_like=True, kw_only=True, tag=1):
+    """First message of a channel: offers ABI versions ``low`` to ``version`` and features.
+
+    ``token`` opens the socket door. ``agent`` is honoured for the operator alone: everybody else
+    is who its channel says.
+    """
+
+    version: int
+    low: int = 1
+    features: tuple[str, ...] = ()
+    token: str = ""
+    agent: str = ""
+
+
+class Ping(Call, frozen=True, array_like=True, kw_only=True, tag=2):
+    """Echo ``payload`` (at most 64 KiB)."""
+
+    payload: str = ""
+
+
+class Whoami(Call, frozen=True, array_like=True, kw_only=True, tag=3):
+    """Who the kernel takes this channel for, which user it would serve now, and why."""
+
+
+class SessionOpen(Call, frozen=True, array_like=True, kw_only=True, tag=4):
+    """Register that this channel now serves ``user`` (needs a grant for that user).
+
+    While exactly one session is live, requests that name no user serve its user. With
+    ``replace`` the channel's other sessions end.
+    """
+
+    replace: bool = False
+
+
+class Grant(Call, frozen=True, array_like=True, kw_only=True, tag=5):
+    """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``.
+
+    ``"*"`` in ``users`` means every user. With ``revoke`` the named rights are taken away. Takes
+    effect at once for running instances and is durable.
+    """
+
+    agent: str
+    users: tuple[str, ...] = ()
+    scopes: tuple[Literal["user", "agent", "global"], ...] = ()
+    revoke: bool = False
+
+
+class Spawn(Call, frozen=True, array_like=True, kw_only=True, tag=6):
+    """Start an agent process: a script's path, ``module:Class``, or an installed agent's name.
+
+    What an agent spawns is an instance of that agent and serves the agent's resolved user; the
+    operator may start any program as any ``agent`` (default: the program's own name) for any
+    ``user`` (default: none, the agent serves itself). ``fresh`` takes a new
+    interpreter instead of a fork. ``stdio`` hands over the three descriptors that were sent with
+    the request (socket door only).
+    """
+
+    program: str
+    args: tuple[str, ...] = ()
+    agent: str = ""
+    fresh: bool = False
+    stdio: bool = False
+    cwd: str = ""
+    """Where a relative program, and the process itself, starts."""
+
+
+class WaitPid(Call, frozen=True, array_like=True, kw_only=True, tag=7):
+    """Reply when process ``pid`` has exited; with ``follow``, stream its stderr until then."""
+
+    pid: int
+    follow: bool = False
+
+
+class Kill(Call, frozen=True, array_like=True, kw_only=True, tag=8):
+    """End process ``pid`` (own descendants; the operator: any) and reply when it is gone."""
+
+    pid: int
+
+
+class Exit(Call, frozen=True, array_like=True, kw_only=True, tag=9):
+    """This process is done; ``status`` 0 to 255 becomes its exit status, unless it then dies of
+    something else. No request is served after it; within 5 s it must have ended."""
+
+    status: int = 0
+
+
+class ListProcesses(Call, frozen=True, array_like=True, kw_only=True, tag=10):
+    """The caller and its descendants (the operator: all); with ``all`` the exited ones too."""
+
+    all: bool = False
+
+
+class Remember(Call, frozen=True, array_like=True, kw_only=True, tag=11):
+    """Store one unit and reply when it is durable and lexically searchable.
+
+    ``scope`` that is missing, unknown or not granted stores the unit as private (pair), and the
+    reply's ``note`` says so. ``supersedes`` names an own unit that this one replaces in ranking.
+    """
+
+    text: str
+    kind: str = "note"
+    scope: str | None = None
+    stream: Stream = "protected"
+    session: str = ""
+    round: int = 0
+    said_at: str | None = None
+    expires_at: str | None = None
+    supersedes: str = ""
+    meta: dict[str, str] = {}
+
+
+class Search(Call, frozen=True, array_like=True, kw_only=True, tag=12):
+    """The ``k`` (1 to 100) best units for ``query`` inside the reader's view.
+
+    ``mode``: ``bm25``, ``dense``, ``hybrid`` (convex blend, the default) or ``rrf``. ``since``
+    and ``until`` bound ``said_at`` (ISO 8601 with a zone, inclusive, exclusive). ``wait`` says
+    which legs the barrier waits for, ``barrier_ms`` how long (0 to 60,000), ``on_stale`` whether
+    a barrier that times out is a reply marked ``timed_out`` or ``ETIMEDOUT``.
+    """
+
+    query: str
+    k: int = 8
+    mode: Mode = "hybrid"
+    since: str | None = None
+    until: str | None = None
+    kinds: tuple[str, ...] = ()
+    wait: Wait = "both"
+    barrier_ms: int = 2000
+    on_stale: OnStale = "reply"
+
+
+class Read(Call, frozen=True, array_like=True, kw_only=True, tag=13):
+    """One unit of the view by id, whole."""
+
+    id: str
+    barrier_ms: int = 2000
+
+
+class MemoryList(Call, frozen=True, array_like=True, kw_only=True, tag=14):
+    """The view's units, newest first.
+
+    At most ``limit`` (1 to 500) a page, fewer where texts are long. ``after`` is the last page's
+    ``next``, an opaque cursor that stays good whatever is forgotten meanwhile (anything else:
+    ``EINVAL``).
+    """
+
+    limit: int = 50
+    after: str = ""
+    kinds: tuple[str, ...] = ()
+    barrier_ms: int = 2000
+
+
+class Update(Call, frozen=True, array_like=True, kw_only=True, tag=15):
+    """Replace the text of an own unit iff its version is still ``version`` (else ``ESTALE``)."""
+
+    id: str
+    version: int
+    text: str
+
+
+class Forget(Call, frozen=True, array_like=True, kw_only=True, tag=16):
+    """Remove an own unit from every view; durable when the reply comes."""
+
+    id: str
+
+
+class Chat(Call, frozen=True, array_like=True, kw_only=True, tag=17):
+    """Ask a model. The kernel injects what is in view (design §7) unless ``memory`` is false.
+
+    ``budget`` is the ceiling of injected tokens (default: 15 % of the model's context, at most
+    1,500), ``units`` the ceiling of injected units. With ``stream`` the text comes in parts
+    before the final reply, which holds all of it. With ``keep`` the exchange is stored as a
+    private conversation unit under ``session``.
+    """
+
+    messages: tuple[Message, ...]
+    model: str = ""
+    max_tokens: int = 256
+    temperature: float = 0.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    stream: bool = False
+    memory: bool = True
+    budget: int | None = None
+    units: int = 4
+    kinds: tuple[str, ...] = ()
+    wait: Wait = "both"
+    barrier_ms: int = 2000
+    on_stale: OnStale = "reply"
+    keep: bool = False
+    session: str = ""
+
+
+class Models(Call, frozen=True, array_like=True, kw_only=True, tag=18):
+    """The models that this kernel can reach."""
+
+
+class Why(Call, frozen=True, array_like=True, kw_only=True, tag=19):
+    """The audit record of an own search or chat call (the operator: any)."""
+
+    call: str
+
+
+class Cancel(Call, frozen=True, array_like=True, kw_only=True, tag=20):
+    """End the outstanding request with frame id ``call`` of this channel with ``ECANCELED``."""
+
+    call: int
+
+
+Request = (
+    Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
+    | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
+)  # fmt: skip
+
+
+class Reply(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=100):
+    """Base of all replies; has no fields, for ever."""
+
+
+class Failed(Reply, frozen=True, array_like=True, kw_only=True, tag=101):
+    """The typed end of a call: error number, message, the field at fault, the call's story."""
+
+    errno: int
+    message: str
+    field: str = ""
+    story: tuple[str, ...] = ()
+
+
+class Part(Reply, frozen=True, array_like=True, kw_only=True, tag=102):
+    """A piece of a streamed reply; more follows."""
+
+    text: str
+
+
+class Done(Reply, frozen=True, array_like=True, kw_only=True, tag=103):
+    """It is done, and there is nothing to say."""
+
+
+class Welcome(Reply, frozen=True, array_like=True, kw_only=True, tag=104):
+    """The agreed ABI version, the features of both sides, and who the channel is."""
+
+    version: int
+    features: tuple[str, ...]
+    agent: str
+    pid: int
+    max_frame: int
+    max_calls: int
+
+
+class Pong(Reply, frozen=True, array_like=True, kw_only=True, tag=105):
+    payload: str
+
+
+class Identity(Reply, frozen=True, array_like=True, kw_only=True, tag=106):
+    """``rule`` is which rule chose ``user``: request, session, registry or agent [K 3.1]."""
+
+    agent: str
+    user: str
+    rule: str
+    pid: int
+    operator: bool
+    users: tuple[str, ...]
+    scopes: tuple[str, ...]
+
+
+class SessionOpened(Reply, frozen=True, array_like=True, kw_only=True, tag=107):
+    user: str
+    rule: str
+
+
+class Spawned(Reply, frozen=True, array_like=True, kw_only=True, tag=108):
+    """``user`` is whom the process serves; empty: itself."""
+
+    pid: int
+    user: str
+    rule: str
+
+
+class Exited(Reply, frozen=True, array_like=True, kw_only=True, tag=109):
+    process: Process
+
+
+class Processes(Reply, frozen=True, array_like=True, kw_only=True, tag=110):
+    processes: tuple[Process, ...]
+
+
+class Stored(Reply, frozen=True, array_like=True, kw_only=True, tag=111):
+    """``duplicate``: the same pair had already stored the same text there; ``id`` is that unit."""
+
+    id: str
+    version: int
+    scope: str
+    user: str
+    rule: str
+    duplicate: bool = False
+    note: str = ""
+
+
+class Found(Reply, frozen=True, array_like=True, kw_only=True, tag=112):
+    hits: tuple[Hit, ...]
+    call: str
+    user: str
+    rule: str
+    barrier: Barrier
+    timings: Timings
+
+
+class Units(Reply, frozen=True, array_like=True, kw_only=True, tag=113):
+    """``next`` continues a list; empty on the last page."""
+
+    units: tuple[Unit, ...]
+    user: str
+    rule: str
+    barrier: Barrier
+    next: str = ""
+
+
+class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
+    """The answer, and what the kernel did for it.
+
+    ``finish``: stop, length or cancelled. ``counter`` names the tokenizer that counted the
+    budget. ``kept`` is the id of the stored exchange, where asked for.
+    """
+
+    text: str
+    call: str
+    model: str
+    user: str
+    rule: str
+    finish: str
+    injected: tuple[Injected, ...]
+    budget: int
+    counter: str
+    barrier: Barrier
+    timings: Timings
+    prompt_tokens: int
+    output_tokens: int
+    injected_tokens: int
+    kept: str = ""
+
+
+class ModelList(Reply, frozen=True, array_like=True, kw_only=True, tag=115):
+    models: tuple[Model, ...]
+
+
+class Record(Reply, frozen=True, array_like=True, kw_only=True, tag=116):
+    """The audit record of a search or chat: which units, at which sequences, and why.
+
+    ``sequences`` holds (scope, accepted) of each partition of the view, narrow to wide. It
+    names units by id, version and hash and holds no text of any.
+    """
+
+    call: str
+    syscall: str
+    agent: str
+    user: str
+    rule: str
+    at: int
+    barrier: Barrier
+    sequences: tuple[tuple[str, int], ...] = ()
+    units: tuple[Injected, ...] = ()
+    model: str = ""
+    budget: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    injected_tokens: int = 0
+    timings: Timings = Timings()
+    errno: int = 0
+    query_hash: str = ""
+
+
+class Forgotten(Reply, frozen=True, array_like=True, kw_only=True, tag=117):
+    """The unit is in no view any more."""
+
+    id: str
+    user: str
+    rule: str
+
+
+AnyReply = (
+    Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
+    | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
+)  # fmt: skip
+
+REPLY_OF: dict[type[Call], type[Reply]] = {
+    Hello: Welcome,
+    Ping: Pong,
+    Whoami: Identity,
+    SessionOpen: SessionOpened,
+    Grant: Done,
+    Spawn: Spawned,
+    WaitPid: Exited,
+    Kill: Exited,
+    Exit: Done,
+    ListProcesses: Processes,
+    Remember: Stored,
+    Search: Found,
+    Read: Units,
+    MemoryList: Units,
+    Update: Stored,
+    Forget: Forgotten,
+    Chat: Chatted,
+    Models: ModelList,
+    Why: Record,
+    Cancel: Done,
+}
+"""What each syscall answers with where it does not answer :class:`Failed`."""
+
+NAMES: dict[type[Call], str] = {
+    Hello: "hello",
+    Ping: "ping",
+    Whoami: "whoami",
+    SessionOpen: "session.open",
+    Grant: "grant",
+    Spawn: "spawn",
+    WaitPid: "wait",
+    Kill: "kill",
+    Exit: "exit",
+    ListProcesses: "list",
+    Remember: "remember",
+    Search: "search",
+    Read: "read",
+    MemoryList: "memory.list",
+    Update: "update",
+    Forget: "forget",
+    Chat: "chat",
+    Models: "models",
+    Why: "why",
+    Cancel: "cancel",
+}
+"""The name of each syscall, as documents, logs and audit records write it."""

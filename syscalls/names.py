@@ -1,0 +1,106 @@
+"""Rules for the names and texts that cross the ABI, in one place for clients and kernel."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime
+
+from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.records import KINDS
+
+MAX_NAME = 128
+"""Bytes of UTF-8 in the name of a user, agent, session, kind or model."""
+MAX_TEXT = 64 * 1024
+"""Bytes of UTF-8 in one unit's text."""
+MAX_FRAME = 1 << 20
+"""Bytes in the body of one frame."""
+
+OWNER_KEYS = frozenset(
+    {"agent", "agentid", "owner", "owneragent", "ownerid", "owneruser", "user", "userid", "pair",
+     "scope", "stream", "visibility", "sharing", "sharingpolicy", "partition", "origin"}
+)  # fmt: skip
+"""Keys that metadata may not hold, however they are written (letters and digits count alone):
+ownership and audience are set by the kernel."""
+
+
+def check_name(name: str, field: str) -> str:
+    """``name`` itself, if it is NFC, 1 to 128 bytes, without control characters and ``/``."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise CallerError(f"{field} holds a lone surrogate", field=field) from None
+    if not 1 <= size <= MAX_NAME:
+        raise CallerError(f"{field} must have 1 to {MAX_NAME} bytes, has {size}", field=field)
+    if any(unicodedata.category(c) == "Cc" or c == "/" for c in name):
+        raise CallerError(f"{field} must hold no control character and no '/'", field=field)
+    if not unicodedata.is_normalized("NFC", name):
+        raise CallerError(f"{field} must be in Unicode form NFC", field=field)
+    return name
+
+
+def check_text(text: str, field: str = "text", limit: int = MAX_TEXT) -> str:
+    """``text`` cleaned: NUL dropped, lone surrogates replaced by U+FFFD.
+
+    Raises ``EINVAL`` where nothing visible remains, ``EMSGSIZE`` above ``limit`` bytes.
+    """
+    if "\0" in text:
+        text = text.replace("\0", "")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        size = len(text.encode())
+    if size > limit:
+        raise CallerError(
+            f"{field} has {size} bytes, the limit is {limit}", errno=Errno.EMSGSIZE, field=field
+        )
+    if not text.strip():
+        raise CallerError(f"{field} is empty", field=field)
+    return text
+
+
+def check_kinds(kinds: tuple[str, ...], field: str = "kinds") -> tuple[str, ...]:
+    """``kinds`` themselves, if all are kinds of unit."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise CallerError(f"{field} must be among {', '.join(KINDS)}", field=field)
+    return kinds
+
+
+def check_time(when: str | None, field: str) -> int | None:
+    """Nanoseconds since 1970 UTC of an ISO 8601 time **with a zone**; ``None`` stays.
+
+    A naive time is refused: nobody can know which instant it means.
+    """
+    if when is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(when)
+    except ValueError:
+        raise CallerError(f"{field} is not an ISO 8601 time", field=field) from None
+    if parsed.tzinfo is None:
+        raise CallerError(f"{field} needs a time zone (as in 2026-01-31T09:00Z)", field=field)
+    try:
+        ns = round(parsed.timestamp() * 1_000_000) * 1000
+    except (OverflowError, ValueError):
+        ns = 1 << 63
+    if not -(1 << 63) <= ns < 1 << 63:
+        raise CallerError(f"{field} must lie between the years 1678 and 2262", field=field)
+    return ns
+
+
+def check_meta(meta: dict[str, str]) -> dict[str, str]:
+    """Metadata without owner or scope keys, at most 32 pairs of at most 1 KiB."""
+    if len(meta) > 32:
+        raise CallerError(f"meta has {len(meta)} keys, the limit is 32", field="meta")
+    for key, value in meta.items():
+        check_name(key, "meta key")
+        if "".join(filter(str.isalnum, key.casefold())) in OWNER_KEYS:
+            raise CallerError(
+                f"meta may not hold {key!r}: owner and scope are set by the kernel",
+                errno=Errno.EPERM,
+                field="meta",
+            )
+        if len(value.encode(errors="replace")) > 1024:
+            raise CallerError(f"meta[{key!r}] is longer than 1024 bytes", field="meta")
+    return meta

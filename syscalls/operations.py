@@ -1,0 +1,165 @@
+"""What the kernel asks of a store: writes that carry their sequence, reads that carry a view.
+
+These values cross no pipe today; they are plain Structs so that a store can move to a process
+of its own. A write is an ``Op``: the kernel has already issued its sequence number in its
+partition. A read is a ``Query``, and goes together with a sealed ``View``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from isovist.syscalls.records import Hit, Mode, Partition, Unit
+
+
+class Put(msgspec.Struct, frozen=True, kw_only=True):
+    """Store a new unit. ``id`` is the opaque id made from ``partition`` and ``seq``.
+
+    Where the same pair already holds the same text of the same kind, session and round in this
+    partition, the store keeps the old unit and says so (``Outcome.duplicate``).
+    """
+
+    partition: Partition
+    seq: int
+    id: str
+    text: str
+    kind: str
+    agent: str
+    user: str
+    stream: str
+    said_at: int
+    stored_at: int
+    session: str = ""
+    round: int = 0
+    expires_at: int | None = None
+    supersedes: str = ""
+    meta: dict[str, str] = {}
+
+
+class Replace(msgspec.Struct, frozen=True, kw_only=True):
+    """Give unit ``id`` a new text iff its version is ``version``; the new version is one more."""
+
+    partition: Partition
+    seq: int
+    id: str
+    version: int
+    text: str
+    stored_at: int
+
+
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove unit ``id``."""
+
+    partition: Partition
+    seq: int
+    id: str
+
+
+class Vectors(msgspec.Struct, frozen=True, kw_only=True):
+    """The dense leg of an earlier write: one float32 vector a chunk, as bytes, in chunk order.
+
+    Has no effect where the unit has since gone or has another version.
+    """
+
+    partition: Partition
+    seq: int
+    id: str
+    version: int
+    model: str
+    vectors: tuple[bytes, ...]
+
+
+Op = Put | Replace | Drop | Vectors
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an ``Op``, durable when it is given out. ``errno`` 0 iff it took effect.
+
+    ``chunks`` are the texts that the dense leg still needs vectors for (empty for ``Drop``,
+    ``Vectors`` and duplicates).
+    """
+
+    op: Op
+    errno: int = 0
+    message: str = ""
+    id: str = ""
+    version: int = 0
+    duplicate: bool = False
+    chunks: tuple[str, ...] = ()
+
+
+class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The ``k`` best units for ``text``. ``now`` hides what has expired; times in ns, UTC.
+
+    ``lexical_only`` leaves the dense leg out (an embedder that does not answer).
+    """
+
+    text: str
+    k: int
+    mode: Mode
+    now: int
+    since: int | None = None
+    until: int | None = None
+    kinds: tuple[str, ...] = ()
+    lexical_only: bool = False
+
+
+class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit with this id, if the view holds it."""
+
+    id: str
+    now: int
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """``limit`` units, newest first, from where the page before ended: ``after`` is its
+    ``Selection.next`` (empty: from the start; anything else is ``EINVAL``)."""
+
+    limit: int
+    now: int
+    after: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+Query = SearchQuery | ReadQuery | ListQuery
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A hit with what ranking and rendering need beside what a reply shows.
+
+    ``partition`` and ``owner_*`` are the unit's own (a reply hides another user's name).
+    ``cosine`` in [-1, 1] (0 where the dense leg was left out); ``coverage`` in [0, 1] is the
+    share of the query's idf mass that the unit's best chunk holds. Both are absolute, so a floor
+    of relevance can be set on them; ``hash`` is the text's.
+    """
+
+    hit: Hit
+    partition: Partition
+    owner_agent: str
+    owner_user: str
+    cosine: float
+    coverage: float
+    hash: str
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a query, best first (search) or newest first (list).
+
+    ``next`` is an opaque cursor to the page that follows, empty on the last one. It depends on
+    the view alone and names no unit: forgetting or expiring one breaks no walk.
+    """
+
+    candidates: tuple[Candidate, ...] = ()
+    next: str = ""
+
+    def units(self) -> tuple[Unit, ...]:
+        return tuple(c.hit.unit for c in self.candidates)
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition as found at start: the last sequence issued, and what lacks its vectors."""
+
+    partition: Partition
+    accepted: int
+    lacking: tuple[tuple[int, str, int, tuple[str, ...]], ...] = ()
+    """(seq, unit id, version, chunk texts) of each unit without vectors."""

@@ -1,0 +1,92 @@
+"""The keyword options of the convenience methods, written once for both clients.
+
+Each is the optional part of a request Struct of :mod:`isovist.syscalls.messages`, where meanings,
+units and ranges are stated; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from isovist.syscalls.errors import CallerError
+from isovist.syscalls.messages import OnStale, Wait
+from isovist.syscalls.records import Message, Mode, Stream
+
+
+class CallOptions(TypedDict, total=False):
+    """What every call takes."""
+
+    user: str | None
+    deadline_ms: int | None
+
+
+class SpawnOptions(CallOptions, total=False):
+    args: tuple[str, ...]
+    agent: str
+    fresh: bool
+    cwd: str
+
+
+class RememberOptions(CallOptions, total=False):
+    kind: str
+    scope: str | None
+    stream: Stream
+    session: str
+    round: int
+    said_at: str | None
+    expires_at: str | None
+    supersedes: str
+    meta: dict[str, str]
+
+
+class ReadOptions(CallOptions, total=False):
+    barrier_ms: int
+
+
+class SearchOptions(ReadOptions, total=False):
+    k: int
+    mode: Mode
+    since: str | None
+    until: str | None
+    kinds: tuple[str, ...]
+    wait: Wait
+    on_stale: OnStale
+
+
+class ListOptions(ReadOptions, total=False):
+    limit: int
+    after: str
+    kinds: tuple[str, ...]
+
+
+class ChatOptions(ReadOptions, total=False):
+    model: str
+    max_tokens: int
+    temperature: float
+    seed: int
+    stop: tuple[str, ...]
+    memory: bool
+    budget: int | None
+    units: int
+    kinds: tuple[str, ...]
+    wait: Wait
+    on_stale: OnStale
+    keep: bool
+    session: str
+
+
+def conversation(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
+    """The messages of a chat: a plain text is one turn of the user's.
+
+    Raises ``EINVAL`` where an item is no :class:`Message`.
+    """
+    if isinstance(prompt, str):
+        return (Message("user", prompt),)
+    for at, message in enumerate(prompt):
+        if not isinstance(message, Message):
+            raise CallerError(
+                f"messages[{at}] must be a Message, is a {type(message).__name__}",
+                field="messages",
+            )
+    return tuple(prompt)

@@ -1,0 +1,228 @@
+"""Records that several floors share: partitions, views, units, and what a reply shows of them.
+
+Sources: [K] kernel-managed shared memory, [S] memory as a shared space, [M] MixUA.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from isovist.syscalls.errors import KernelError
+
+Kind = Literal["profile", "task_context", "conversation", "lesson", "note", "file"]
+ScopeName = Literal["pair", "user", "agent", "global"]
+Stream = Literal["reusable", "protected"]
+Mode = Literal["bm25", "dense", "hybrid", "rrf"]
+Leg = Literal["lexical", "dense"]
+LEGS: tuple[Leg, Leg] = ("lexical", "dense")
+
+KINDS: tuple[str, ...] = ("profile", "task_context", "conversation", "lesson", "note", "file")
+SCOPES: tuple[str, ...] = ("pair", "user", "agent", "global")
+
+
+class Axis(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Who is admitted along one axis: one name, the members of a group, or all.
+
+    Invariant: ``name`` is empty iff ``kind`` is ``"all"``.
+    """
+
+    kind: Literal["one", "group", "all"]
+    name: str = ""
+
+    def admits(self, name: str, groups: frozenset[str] = frozenset()) -> bool:
+        """True iff somebody called ``name``, a member of ``groups``, is admitted."""
+        if self.kind == "one":
+            return self.name == name
+        return self.kind == "all" or self.name in groups
+
+
+ALL = Axis("all")
+
+
+class Partition(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """All units with one audience: the product of a user axis and an agent axis.
+
+    A key of two axes and never a joined string, so that users ``a_b`` and ``a`` cannot meet.
+    """
+
+    users: Axis
+    agents: Axis
+
+    @property
+    def scope(self) -> str:
+        """The name of this audience's shape: pair, user, agent, global, or group."""
+        if "group" in (self.users.kind, self.agents.kind):
+            return "group"
+        return {
+            ("one", "one"): "pair",
+            ("one", "all"): "user",
+            ("all", "one"): "agent",
+            ("all", "all"): "global",
+        }[self.users.kind, self.agents.kind]
+
+
+def partition_of(scope: str, user: str, agent: str) -> Partition:
+    """The partition of a named scope as seen from the pair (user, agent)."""
+    users = Axis("one", user) if scope in ("pair", "user") else ALL
+    agents = Axis("one", agent) if scope in ("pair", "agent") else ALL
+    return Partition(users, agents)
+
+
+class Reader(msgspec.Struct, frozen=True, array_like=True):
+    """The pair that asks, after user resolution (design: identity order [K 3.1])."""
+
+    user: str
+    agent: str
+
+
+class Seal:
+    """The right to mint a :class:`View`. Exists once; ``kernel/state`` takes it at import."""
+
+    _taken = False
+
+    def __init__(self) -> None:
+        if Seal._taken:
+            raise KernelError("the seal for views is taken: views are minted in one module only")
+        Seal._taken = True
+
+
+class View:
+    """The partitions that a reader may see; storage reads nothing without one.
+
+    Immutable. ``partitions`` is ordered (narrow to wide), has no duplicates, and holds all and
+    only the partitions whose both axes admit the reader. Only the holder of the :class:`Seal`
+    can make one, so a function that takes a ``View`` cannot be reached with a made-up audience.
+    """
+
+    __slots__ = ("partitions", "reader")
+
+    reader: Reader
+    partitions: tuple[Partition, ...]
+
+    def __init__(self, seal: Seal, reader: Reader, partitions: tuple[Partition, ...]) -> None:
+        if not isinstance(seal, Seal):
+            raise KernelError("a view needs the kernel's seal")
+        object.__setattr__(self, "reader", reader)
+        object.__setattr__(self, "partitions", partitions)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a view is immutable")
+
+    def __repr__(self) -> str:
+        return f"View({self.reader}, {len(self.partitions)} partitions)"
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored memory as a reader sees it.
+
+    ``id`` is opaque: it says nothing about how many units exist and orders nothing. ``user`` is
+    empty where the owner is another user than the reader. Times are nanoseconds since 1970 UTC.
+    ``version`` counts updates from 1.
+    """
+
+    id: str
+    version: int
+    text: str
+    kind: str
+    scope: str
+    agent: str
+    user: str
+    stream: str
+    said_at: int
+    stored_at: int
+    session: str = ""
+    round: int = 0
+    expires_at: int | None = None
+    supersedes: str = ""
+    meta: dict[str, str] = {}
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """One search result: a unit, its best chunk (at most 1,000 characters) and its score.
+    ``unit.text`` is whole where the unit is one chunk, else that chunk: ``read`` gives the rest.
+
+    ``score`` orders the results of one search; it depends on the reader's view alone.
+    """
+
+    unit: Unit
+    chunk: str
+    score: float
+
+
+class Barrier(msgspec.Struct, frozen=True, kw_only=True):
+    """What the barrier found [K 3.4, eq. 3].
+
+    ``state`` is ``ready`` iff each asked leg holds every write accepted, in any partition of the
+    view, before the syscall arrived; else ``timed_out``, and ``lagging`` names the legs.
+    """
+
+    state: Literal["ready", "timed_out"]
+    waited_ms: float = 0.0
+    lagging: tuple[str, ...] = ()
+
+
+class Injected(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit that was shown: which, whose, how wide, how long (in the model's tokens), and why.
+
+    ``score`` ordered the units of this one call; ``coverage`` (share of the question's words,
+    weighed by rarity) and ``cosine`` (nearness of meaning) are what the floor of relevance was set
+    on. ``hash`` is a keyed hash of the text: equal texts have equal ones, in this store alone.
+    """
+
+    unit: str
+    version: int
+    owner: str
+    scope: str
+    kind: str
+    tokens: int
+    score: float
+    hash: str
+    coverage: float = 0.0
+    cosine: float = 0.0
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds that a call spent in each stage."""
+
+    barrier: float = 0.0
+    retrieval: float = 0.0
+    render: float = 0.0
+    queue: float = 0.0
+    model: float = 0.0
+    total: float = 0.0
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent process. ``pid`` is the kernel's own number, not the host's."""
+
+    pid: int
+    agent: str
+    user: str
+    state: Literal["starting", "running", "exited"]
+    parent: int = 0
+    program: str = ""
+    status: int | None = None
+    reason: str = ""
+    stderr: tuple[str, ...] = ()
+    calls: int = 0
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a conversation. ``content`` may be ``None`` (an empty turn)."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that the kernel can reach; ``context`` in tokens, 0 where not yet known."""
+
+    name: str
+    driver: str
+    state: Literal["idle", "loading", "up", "failed"]
+    context: int = 0
+    tokenizer: str = ""
+    error: str = ""
+    default: bool = False

@@ -1,0 +1,83 @@
+"""What README.md shows is what happens: its program is the example, its commands are run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_helpers import SECONDS, Shell
+from kernel_helpers import short_folder
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_agent_is_the_example_and_short() -> None:
+    (program,) = blocks("python")
+    where, _, text = program.partition("\n")
+    file = ROOT / where.removeprefix("# ")
+    assert text == file.read_text()
+    assert len([line for line in text.splitlines() if line.strip()]) <= 20
+
+
+def test_the_two_commands_are_targets_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for command in re.findall(r"^make (\w+)", blocks("sh")[0], re.MULTILINE):
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+
+
+def test_the_links_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "PROMISES.md"]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists() or "://" in target, f"{page.name}: {target}"
+
+
+def test_the_commands_of_the_first_agent_work_as_shown() -> None:
+    with short_folder() as folder:
+        shell = Shell(Path(folder))
+        tool = shell.folder / "bin" / "isovist"
+        tool.parent.mkdir()
+        tool.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m isovist.kernel "$@"\n')
+        tool.chmod(0o755)
+        env = {**shell.env, "PATH": f"{tool.parent}:{shell.env['PATH']}"}
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", blocks("sh")[1]],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert ran.returncode == 0, ran
+    assert "My locker is number 4417." in ran.stdout
+    assert "first_agent" in ran.stdout
+
+
+@pytest.mark.parametrize("example", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
+def test_every_example_runs(example: str) -> None:
+    with short_folder() as folder:
+        shell = Shell(Path(folder))
+        shell("up", "-d", "--json")
+        try:
+            as_it = ("--user", "ana", "--agent", "it")
+            first, path = (
+                str(ROOT / "examples" / "first_agent.py"),
+                str(ROOT / "examples" / example),
+            )
+            shell("run", first, *as_it, stdin="My locker is number 4417.\n")
+            asked = "Which locker is mine?"
+            ran = shell("run", path, *as_it, "--", asked, stdin=asked)
+            assert "4417" in ran.out
+            assert {p["status"] for p in json.loads(shell("ps", "-a", "--json").out)} == {0}
+        finally:
+            shell("down")

@@ -1,0 +1,104 @@
+"""Words: from any text to terms."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from isovist.storage.words import MAX_TERM, index_terms, query_terms
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Ana deploys on Tuesdays", "which day does Ana deploy?"),
+        ("Bob is running marathons", "marathon runs"),
+        ("our café opens at nine", "CAFE"),
+        ("用docker部署服务器", "怎么部署?"),
+        ("会議は火曜日です", "火曜日"),
+        ("배포는 화요일", "화요일"),
+        ("the config is api-v2_final", "api-v2_final"),
+        ("the config is api-v2_final", "final api"),
+        ("edit src/x.py first", "src/x.py"),
+        ("edit src/x.py first", "x.py"),
+        ("calls getUserName twice", "user name"),
+        ("calls getUserName twice", "getusername"),
+        ("meet at 10:30 on 2026-11-29", "2026-11-29"),
+        ("written in C++ and C#", "c++"),
+        ("ＡＢＣ ﬁnd", "abc find"),
+        ("Straße", "STRASSE"),
+        ("مُحَمَّد يحب القهوة", "القهوة"),
+        ("שלום עולם", "עולם"),
+        ("हिन्दी में लिखो", "हिन्दी"),
+        ("Ana’s dog", "ana's"),
+    ],
+)
+def test_a_question_meets_the_text(text: str, question: str) -> None:
+    asked = query_terms(question)
+    assert asked
+    assert set(asked) & index_terms(text).keys()
+
+
+def test_a_mixed_text_gives_characters_pairs_and_words() -> None:
+    assert index_terms("用docker部署") == {"用": 1, "docker": 1, "部": 1, "署": 1, "部署": 1}
+
+
+def test_an_identifier_is_whole_and_split() -> None:
+    assert index_terms("api-v2_final") == {"api-v2_final": 1, "api": 1, "v2": 1, "final": 1}
+    assert set(index_terms("src/x.py")) == {"src/x.py", "src", "x", "py"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "😀👨‍👩‍👧", "\0", "\ud800", "\udfff\ud800", "!?…。", "___", "\u200d\ufe0f", "'''"]
+)
+def test_what_is_no_word_has_no_term(text: str) -> None:
+    assert index_terms(text) == {}
+    assert query_terms(text) == []
+
+
+def test_noise_around_a_word_does_no_harm() -> None:
+    assert index_terms("\ud800deploy\0 😀deploy") == {"deploy": 2}
+
+
+def test_stop_words_go_unless_nothing_is_left() -> None:
+    assert query_terms("what is the name of my dog?") == ["dog", "name"]
+    assert query_terms("What is it?") == ["is", "it", "what"]
+
+
+def test_query_syntax_is_data() -> None:
+    for text in ('title:foo AND "bar"', "foo* OR -bar", "(foo] bar~2^", "' OR 1=1 --"):
+        assert all(isinstance(term, str) for term in query_terms(text))
+    assert {"foo", "bar"} <= set(query_terms('title:foo AND "bar"'))
+
+
+def test_a_question_of_two_hundred_words() -> None:
+    words = [f"word{i}" for i in range(200)]
+    assert query_terms(" ".join(words)) == sorted(words)
+
+
+def test_a_long_word_is_cut_alike_on_both_sides() -> None:
+    (term,) = index_terms("x" * 5000)
+    assert len(term) == MAX_TERM
+    assert query_terms("x" * 6000) == [term]
+
+
+_texts = st.text(st.characters(), max_size=200) | st.text(
+    "aZ9_-./'’用部ก에é\u0301 \0\ud800", max_size=80
+)
+
+
+@given(_texts)
+def test_any_text_has_terms_that_encode(text: str) -> None:
+    counts = index_terms(text)
+    assert all(count > 0 for count in counts.values())
+    for term in counts:
+        term.encode()
+        assert 0 < len(term) <= 3 * MAX_TERM
+
+
+@given(_texts)
+def test_a_query_asks_for_nothing_that_its_own_text_lacks(text: str) -> None:
+    asked = query_terms(text)
+    assert asked == sorted(set(asked))
+    assert set(asked) <= index_terms(text).keys()
