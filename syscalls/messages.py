@@ -331,7 +331,8 @@ class Processes(Reply, frozen=True, array_like=True, kw_only=True, tag=110):
 
 
 class Stored(Reply, frozen=True, array_like=True, kw_only=True, tag=111):
-    """``duplicate``: the same pair had already stored the same text there; ``id`` is that unit."""
+    """``duplicate``: the same pair had already stored the same text there, under the same labels;
+    ``id`` is that unit. ``note`` says why a unit is narrower than was asked."""
 
     id: str
     version: int

@@ -15,8 +15,9 @@ from isovist.syscalls.records import Hit, Mode, Partition, Unit
 class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Store a new unit. ``id`` is the opaque id made from ``partition`` and ``seq``.
 
-    Where the same pair already holds the same text of the same kind, session and round in this
-    partition, the store keeps the old unit and says so (``Outcome.duplicate``).
+    Where the same pair already holds, in force in this partition, the same text of the same kind,
+    session and round with the same stream, expiry and metadata, the store keeps the old unit and
+    says so (``Outcome.duplicate``); not so where this one supersedes what the old one does not.
     """
 
     partition: Partition

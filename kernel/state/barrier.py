@@ -57,8 +57,8 @@ class _Sequences:
 class Barrier:
     """All partitions' sequences and the calls that wait on them.
 
-    A call waits iff ``_missing`` holds it; the count there is the number of (partition, leg)
-    pairs that have yet to catch up.
+    A call waits iff ``_missing`` holds it; the set there are the (partition, leg) pairs that have
+    yet to catch up, and is never empty.
     """
 
     def __init__(self) -> None:
