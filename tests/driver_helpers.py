@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import trio
@@ -32,18 +33,24 @@ DEADLINE_S = 60
 _MODEL = Path(os.environ.get("ISOVIST_TEST_MODEL") or default_models() / PACKAGED["smollm2"].file)
 
 
+def needs_llama() -> None:
+    """Skips where the compiled extra is not installed, which CI does not forgive."""
+    if importlib.util.find_spec("llama_cpp") is None:
+        _lacks("the extra [llama] is not installed")
+
+
 def real_model() -> str:
     """The path of smollm2; skips where it is not installed, which CI does not forgive."""
-    missing = ""
-    if importlib.util.find_spec("llama_cpp") is None:
-        missing = "the extra [llama] is not installed"
-    elif not _MODEL.is_file():
-        missing = f"no model at {_MODEL}: run `isovist model add smollm2`"
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
+    needs_llama()
+    if not _MODEL.is_file():
+        _lacks(f"no model at {_MODEL}: run `isovist model add smollm2`")
     return str(_MODEL)
+
+
+def _lacks(what: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 def user(text: str | None) -> tuple[Message, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
-from driver_helpers import DEADLINE_S, Talk, death_of, real_model, talk, user
+from driver_helpers import DEADLINE_S, Talk, death_of, needs_llama, real_model, talk, user
 
 from isovist.kernel.drivers.protocol import (
     Abort,
@@ -178,11 +177,6 @@ def test_no_content_becomes_a_control_token(model: str) -> None:
     assert text.decode() == attack
     nothing = vocabulary.prompt((Message("assistant", None), Message("user", None)))
     assert (nothing.count(IM_START), nothing.count(IM_END)) == (4, 3)
-
-
-def needs_llama() -> None:
-    if importlib.util.find_spec("llama_cpp") is None:
-        pytest.skip("the extra [llama] is not installed")
 
 
 async def test_a_file_that_is_not_there_is_fatal() -> None:
