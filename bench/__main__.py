@@ -17,7 +17,15 @@ from isovist.syscalls.errors import IsovistError
 
 BENCHES = {
     "answers": "whether what is in view reaches the model, and nothing else does",
+    "crash": "whether what was acknowledged outlives kills, power cuts and failing disks",
+    "erase": "whether what was forgotten has left every file and index",
+    "govern": "whether what may be known is found and nothing else: three public sets",
+    "noninterference": "whether anything outside a reader's view shows in a reply",
+    "recall": "whether what answers a question is found, on conversations with known evidence",
+    "secrets": "whether the secrets guard finds what it should, and leaves what it should",
     "syscalls": "what a syscall costs beside a bare ping-pong of the same frames",
+    "views": "whether a search through a view is exact and fast in a store of many users",
+    "writes": "how soon a durable write can be searched, and how fast many are taken in",
 }
 """Each is a module here, with ``arguments(parser)`` and ``run(options, progress)``."""
 

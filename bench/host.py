@@ -47,7 +47,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """``pin`` the loop's thread to ``core``, start or stop the ``lag`` task, or ``statistics``."""
+    """``pin`` the loop's thread to ``core``, start or stop the ``lag`` task, ``statistics``, or
+    ``embed off``: from now on no new unit is given to the embedder."""
 
     do: str
     core: int = 0
@@ -211,6 +212,8 @@ async def _obey(kernel: Kernel, nursery: trio.Nursery) -> None:
                     os.sched_setaffinity(0, {command.core})
                 elif command.do == "statistics":
                     answer = Answer(statistics=kernel.statistics())
+                elif command.do == "embed off":
+                    setattr(kernel.embedding, "submit", lambda *_: None)  # noqa: B010 # a bench's
                 elif command.do == "lag on":
                     lag, measuring = [], trio.CancelScope()
                     nursery.start_soon(_measure, lag, measuring)

@@ -20,8 +20,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: int = 2048
     """Tokens of context that a local model is given."""
     embedder: str = "universal"
+    """What makes the vectors; see :func:`isovist.storage.embedder.make_embedder`."""
     models: str = ""
     """The folder of local models; empty: the user's cache."""
+    room: int = 256 << 20
+    """Bytes of memory in which the partitions asked last are held whole."""
+    graphs: bool = True
+    """Whether a large partition gets a graph (with the extra ``ann``); without it is scanned."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +78,8 @@ def load(name: str = "", state: Path | None = None) -> Config:
         raise CallerError(f"{file}: {e}", field="config") from None
     if not 256 <= settings.context <= 1 << 20:
         raise CallerError(f"{file}: context must be 256 to {1 << 20}", field="context")
+    if not 0 <= settings.room <= 1 << 40:
+        raise CallerError(f"{file}: room must be 0 to {1 << 40} bytes", field="room")
     return Config(
         name=name,
         state=folder.resolve(),

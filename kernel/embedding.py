@@ -1,4 +1,5 @@
-"""Vectors: a question's in this process (a few milliseconds), a document's in another.
+"""Vectors: a document's in a process of its own; a question's here, where the embedder is quick (a
+few milliseconds), or in a third one.
 
 A stalled or dying document embedder delays the dense leg and nothing else; the barrier tells
 readers so. Whatever had not come back is sent again to the next process.
@@ -19,9 +20,10 @@ import structlog
 import trio
 from numpy.typing import NDArray
 
+from isovist.kernel.asking import Asker, fits, keys_of, learn
 from isovist.kernel.drivers import protocol as p
 from isovist.kernel.drivers.supervisor import DriverProcess
-from isovist.storage.embedder import make_embedder
+from isovist.storage.embedder import QUICK, make_embedder
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.operations import Outcome, Vectors
 from isovist.syscalls.records import Partition
@@ -63,10 +65,23 @@ class Embedding:
     """
 
     def __init__(
-        self, name: str, done: Callable[[Vectors], None], lost: Callable[[Outcome], None]
+        self,
+        kind: str,
+        done: Callable[[Vectors], None],
+        lost: Callable[[Outcome], None],
+        asker: Asker | None = None,
     ) -> None:
-        self._embedder = make_embedder(name)
-        self._kind = name
+        self._kind = kind
+        self._asker = asker
+        if asker is None:
+            quick = make_embedder(kind)
+            self._query = quick.embed_query
+            space = quick.name, quick.dim
+        else:
+            self._query = asker.query
+            space = asker.name, asker.dim
+        self.name, self.dim = space
+        """The id that is stored with every vector, and how many values one has."""
         self._done, self._lost = done, lost
         self._queues: OrderedDict[Partition, deque[_Job]] = OrderedDict()
         self._sent: OrderedDict[int, tuple[_Job, int]] = OrderedDict()
@@ -77,14 +92,14 @@ class Embedding:
         self._up = False
         self._last = 0
 
-    @property
-    def name(self) -> str:
-        """The id that is stored with every vector."""
-        return self._embedder.name
-
-    @property
-    def dim(self) -> int:
-        return self._embedder.dim
+    @classmethod
+    async def load(
+        cls, kind: str, done: Callable[[Vectors], None], lost: Callable[[Outcome], None]
+    ) -> Embedding:
+        """An embedding by ``kind``. All but the quick ones never enter this process; another
+        process says what they are. Raises a typed error for one that cannot be used."""
+        asker = None if kind in QUICK else Asker(kind, *await learn(kind))
+        return cls(kind, done, lost, asker)
 
     @property
     def process(self) -> DriverProcess | None:
@@ -98,14 +113,14 @@ class Embedding:
     def query(self, text: str) -> NDArray[np.float32]:
         """The vector of a question, shape (dim,), length 1.
 
-        This runs on the loop, where everybody waits for it, and takes time by the length of the
-        text. So of a long one only the beginning and the end are embedded, which is where
-        people put what they ask; the lexical leg looks for all of its words all the same.
+        This runs in the one thread of questions, where others wait for it, and takes time by the
+        length of the text. So of a long one only the beginning and the end are embedded, which is
+        where people put what they ask; the lexical leg looks for all of its words all the same.
         """
         if len(text) > QUERY_CHARS:
             half = QUERY_CHARS // 2
             text = f"{text[:half]} {text[-half:]}"
-        return self._embedder.embed(text)
+        return self._query(text)
 
     def submit(
         self, partition: Partition, seq: int, unit: str, version: int, chunks: tuple[str, ...]
@@ -122,10 +137,18 @@ class Embedding:
         return self._units
 
     async def run(self) -> None:
-        """Keep a process alive for as long as this runs; restarts back off from 0.1 to 5 s."""
+        """Keep the processes alive for as long as this runs; restarts back off from 0.1 to 5 s."""
+        async with trio.open_nursery() as nursery:
+            if self._asker is not None:
+                nursery.start_soon(self._asker.run)
+            await self._live()
+
+    async def _live(self) -> None:
         pause = 0.1
         while True:
-            process = self._process = DriverProcess("embed", "--embedder", self._kind)
+            process = self._process = DriverProcess(
+                "embed", "--embedder", self._kind, keep=keys_of(self._kind)
+            )
             self._patience = trio.CancelScope()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, process)
@@ -189,8 +212,11 @@ class Embedding:
     def _receive(self, message: p.FromProcess) -> None:
         match message:
             case p.Up():
-                log.info("embedder up", name=self.name, pid=self._process and self._process.pid)
-                self._up = True
+                self._up = fits(message, self.name, self.dim)
+                if self._up:
+                    log.info("embedder up", name=self.name, pid=self._process and self._process.pid)
+                elif self._process is not None:
+                    self._process.kill()
             case p.Embedded():
                 job, count = self._sent.pop(message.id)
                 if not job.over:

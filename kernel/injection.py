@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from isovist.kernel.state.instructions import Render
 from isovist.kernel.tokens import TokenCounter
+from isovist.storage.repeats import without_repeats
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.fence import CLOSE, OPEN, escape
 from isovist.syscalls.operations import Candidate
@@ -33,9 +34,10 @@ PROFILE_SHARE = 1 / 3
 
 
 class Rendered:
-    """A prompt that is ready to be sent, and the units put into it, each with its tokens."""
+    """A prompt that is ready to be sent, and the units put into it, each with its tokens;
+    ``block`` is the text that holds them."""
 
-    __slots__ = ("injected_tokens", "messages", "prompt_tokens", "shown")
+    __slots__ = ("block", "injected_tokens", "messages", "prompt_tokens", "shown")
 
     def __init__(
         self,
@@ -43,11 +45,13 @@ class Rendered:
         prompt_tokens: int,
         shown: tuple[tuple[Candidate, int], ...],
         injected_tokens: int,
+        block: str = "",
     ) -> None:
         self.messages = messages
         self.prompt_tokens = prompt_tokens
         self.shown = shown
         self.injected_tokens = injected_tokens
+        self.block = block
 
 
 async def render(request: Render, counter: TokenCounter) -> Rendered:
@@ -68,7 +72,8 @@ async def render(request: Render, counter: TokenCounter) -> Rendered:
         tokens = (await counter.count([text]))[0] if chosen else 0
         if tokens <= request.budget:
             messages = place(request.messages, text)
-            prompt = await counter.prompt(messages)
+            # Without messages the block alone is asked for.
+            prompt = await counter.prompt(messages) if messages else tokens
             if prompt + request.max_tokens <= request.context:
                 break
             if not chosen:
@@ -81,17 +86,20 @@ async def render(request: Render, counter: TokenCounter) -> Rendered:
         # Tokens of parts do not add up exactly: the least relevant unit makes room.
         chosen = chosen[:-1]
     shown = tuple((ranked[i], counts[i]) for i in chosen)
-    return Rendered(messages, prompt, shown, tokens)
+    return Rendered(messages, prompt, shown, tokens, text)
 
 
 def relevant(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates above the floor of relevance, best first."""
+    """The candidates above the floor of relevance, best first, without those that a better one
+    says word for word: no budget is spent on saying a thing twice."""
     top = max((c.hit.score for c in candidates), default=0.0)
-    return [
+    good = [
         c
         for c in candidates
         if (c.coverage >= COVERAGE or c.cosine >= COSINE) and c.hit.score >= NEAR_TOP * top
     ]
+    whole = [len(c.hit.unit.text) <= len(c.hit.chunk) for c in good]
+    return [good[i] for i in without_repeats([c.hit.chunk for c in good], whole)]
 
 
 def fill(ranked: Sequence[Candidate], counts: Sequence[int], budget: int, units: int) -> list[int]:
@@ -156,7 +164,7 @@ def block(lines: Sequence[str]) -> str:
 
 def place(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
     """``messages`` with the block before the words of the last user turn."""
-    if not text:
+    if not (text and messages):
         return messages
     at = max(i for i, message in enumerate(messages) if message.role == "user")
     turn = Message("user", f"{text}\n\n{messages[at].content or ''}")

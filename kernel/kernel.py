@@ -3,7 +3,7 @@
 One trio task runs rounds: whoever is ready is served, then one piece of work (a retrieval, a
 committed write) is done, then replies leave. Syscalls that need no waiting are answered inline.
 The store is searched here too, once between two rounds, so that nobody's search delays another's
-syscall by more than itself; what a question means is worked out in a thread.
+syscall by more than itself (:mod:`isovist.kernel.memory`).
 """
 
 from __future__ import annotations
@@ -14,55 +14,50 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 import structlog
 import trio
 
-from isovist.kernel import injection
+from isovist.kernel.admin import Admin
 from isovist.kernel.audit import Records
 from isovist.kernel.channels import Channel, Pipes, Socket
-from isovist.kernel.config import Config
+from isovist.kernel.config import Config, Settings
 from isovist.kernel.door import Door
 from isovist.kernel.embedding import Embedding
+from isovist.kernel.forgetting import Forgetting
 from isovist.kernel.hub import QUIET, Hub
 from isovist.kernel.llm import Models
 from isovist.kernel.lock import Lock
 from isovist.kernel.log import where
+from isovist.kernel.memory import Memory
 from isovist.kernel.models import ModelSpec, installed
 from isovist.kernel.processes import Processes
 from isovist.kernel.questions import Questions
+from isovist.kernel.rendering import Rendering
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
-from isovist.kernel.state.calls import Step
 from isovist.kernel.state.core import State
+from isovist.kernel.upkeep import Upkeep
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
-from isovist.storage.dense import Vector
+from isovist.storage.indexed import Tuning
 from isovist.storage.store import Store
 from isovist.syscalls.codec import decode_request, failed
-from isovist.syscalls.errors import Errno, IsovistError, KernelError
-from isovist.syscalls.operations import Outcome, Query, Restored, SearchQuery, Vectors
+from isovist.syscalls.errors import IsovistError, KernelError
+from isovist.syscalls.operations import Outcome, Restored
 
 log = structlog.get_logger()
 
 SLICE = 1_000_000
 """Nanoseconds of rounds after which other trio tasks get their turn."""
-SET_ASIDE = 1000
-"""Writes after which the garbage collector is told that what is there will stay: units live long,
-and walking ten thousand of them in vain stops the loop for a tenth of a second."""
 SWITCH = 0.0005
 """Seconds after which a thread that computes must hand over the interpreter lock."""
-AGAIN = 1.0
-"""Seconds until vectors that the disk refused are offered to it again."""
 GRACE = 1.0
 """Seconds that agents get to end by themselves when the kernel stops."""
 STRANGERS = 64
 """Connections that have yet to say hello; of more, those that have waited longest go."""
-WORLDLY = frozenset({Errno.EIO, Errno.ENOSPC, Errno.EKERNEL})
-"""Failures of a write that are not its caller's doing."""
 
 
 class Kernel:
@@ -83,16 +78,11 @@ class Kernel:
         self._draining = False
         self._in_turn = False
         self._work: Work[Piece] = Work()
-        self._renders: dict[int, trio.CancelScope] = {}
-        self._taken_in = 0
         self._wake = -1
         self._wake_at = 0
         self._do: dict[type[ins.Instruction], Callable[[Any], None]] = {
             ins.Reply: lambda i: self.hub.reply(i.channel, i.call, i.message),
             ins.Disconnect: self._disconnect,
-            ins.Commit: lambda i: self.writer.commit(i.op),
-            ins.Retrieve: self._look_up,
-            ins.Render: self._begin_render,
             ins.StartDriver: lambda i: self.models.start(i),
             ins.StopDriver: lambda i: self.models.stop(i),
             ins.Decode: lambda i: self.models.decode(i),
@@ -102,7 +92,6 @@ class Kernel:
             ins.WakeAt: self._set_wake,
             ins.Audit: lambda i: self.records.add(i.record, self.now()),
             ins.Lookup: self._lookup,
-            ins.SaveGrant: self._save_grant,
             ins.Report: lambda i: log.error("broken rule", rule=i.message, story=i.story),
         }
 
@@ -115,17 +104,24 @@ class Kernel:
         # The loop must not wait 5 ms, the default, for the interpreter lock of a busy thread.
         sys.setswitchinterval(SWITCH)
         with Lock(self.config.lock):
-            self.embedding = Embedding(
-                self.config.settings.embedder, self._embedded, self._unembedded
+            self.embedding = await Embedding.load(
+                self.config.settings.embedder,
+                lambda op: self.writer.commit(op),
+                self._unembedded,
             )
-            self.store = Store.open(self.config.database, self.embedding.name, self.embedding.dim)
+            self.store = Store.open(
+                self.config.database,
+                self.embedding.name,
+                self.embedding.dim,
+                tuning=_tuning(self.config.settings),
+            )
             self.hub = Hub(self._request, self._ended)
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.hub.watch(self._wake, lambda: os.eventfd_read(self._wake))
             self.questions = Questions(self.embedding.query)
             self.hub.watch(self.questions.wake_fd, self.questions.collect)
             self.writer = Writer(self.store)
-            self.hub.watch(self.writer.wake_fd, self._collect)
+            self.hub.watch(self.writer.wake_fd, lambda: self.memory.collect())
             self.records = Records(self.store, self.writer)
             try:
                 # What may fail comes before the nursery, which would wrap it in a group.
@@ -164,6 +160,51 @@ class Kernel:
         )
         self.processes = Processes(self, self._nursery)
         self.spawner = self.processes.spawner
+        self.upkeep = Upkeep(self.store)
+        self.memory = Memory(
+            self.store,
+            self.writer,
+            self.embedding,
+            self.questions,
+            self.upkeep,
+            self.hub,
+            self._work,
+            self._nursery,
+            calls=lambda key: self.state.calls.get(key),
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
+        self.rendering = Rendering(
+            self.models,
+            self._nursery,
+            outstanding=lambda: self.state.calls,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
+        forgetting = Forgetting(
+            self.store,
+            self.writer,
+            self._nursery,
+            scrub=self.upkeep.scrub,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+            first=self._do_first,
+        )
+        admin = Admin(
+            self.store,
+            self.writer,
+            self._nursery,
+            figures=self.statistics,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
+        self._do |= self.memory.instructions()
+        self._do |= self.rendering.instructions()
+        self._do |= forgetting.instructions()
+        self._do |= admin.instructions()
         self.state = State(
             secret=self.store.key,
             boot=os.urandom(8),
@@ -171,8 +212,10 @@ class Kernel:
             models=self.models.configs(),
             restored=restored,
             grants=self.store.grants(),
+            groups=self.store.groups(),
         )
         self._nursery.start_soon(self.embedding.run)
+        self._nursery.start_soon(self.upkeep.run)
         for r in restored:
             for seq, unit, version, chunks in r.lacking:
                 self.embedding.submit(r.partition, seq, unit, version, chunks)
@@ -201,6 +244,8 @@ class Kernel:
             await self.spawner.aclose(grace=GRACE)
         for channel in self.hub.channels():
             self.hub.end(channel, "the kernel stops")
+        # Who waits for a thread of upkeep cannot be cancelled: the thread is.
+        self.store.stop_upkeep()
         log.info("kernel down", name=self.config.name)
 
     def stop(self) -> None:
@@ -215,13 +260,15 @@ class Kernel:
         return int(trio.current_time() * 1e9)
 
     def statistics(self) -> dict[str, int]:
+        """Figures of everything, for the operator alone."""
         return {
             **self.hub.statistics(),
             "calls": len(self.state.calls),
             "work_waiting": len(self._work),
-            "prompts_waiting": len(self._renders),
+            "prompts_waiting": len(self.rendering),
             "writes_waiting": len(self.writer),
             "embeddings_waiting": len(self.embedding),
+            **{f"store_{name}": figure for name, figure in self.store.statistics().items()},
         }
 
     # -- the loop
@@ -263,6 +310,11 @@ class Kernel:
         except Exception as e:
             log.error("broken rule", rule="a piece of work", why=where(e))
             return True
+
+    def _do_first(self, piece: Piece) -> None:
+        """Queue what another task found to be done, behind the writes that are durable already."""
+        self._work.first(piece)
+        self._rouse()
 
     def _rouse(self) -> None:
         os.eventfd_write(self._wake, 1)
@@ -365,127 +417,10 @@ class Kernel:
         if channel.pid and why not in QUIET:
             self.processes.kill(channel.pid, why)
 
-    # -- memory
-
-    def _collect(self) -> None:
-        for outcome in self.writer.collect():
-            self._work.first(partial(self._take_in, outcome))
-
-    def _take_in(self, outcome: Outcome) -> bool:
-        """A durable write becomes searchable, and only then is an event."""
-        now, op = self.now(), outcome.op
-        if isinstance(op, Vectors) and outcome.errno in WORLDLY:
-            # Nobody else would bring these vectors again, and the disk may have room later.
-            self._nursery.start_soon(self._commit_later, op)
-            return True
-        if outcome.errno:
-            if outcome.errno in WORLDLY:
-                log.warning("write failed", errno=outcome.errno, why=outcome.message)
-            self.dispatch(ev.WriteFailed(now=now, outcome=outcome))
-            return True
-        try:
-            self.store.apply((outcome,))
-        except Exception as e:
-            # Durable, and searchable after the next start; until then nobody may wait for it.
-            log.error("broken rule", rule="what is durable can be searched", why=where(e))
-            lost = msgspec.structs.replace(outcome, errno=int(Errno.EKERNEL), message="not indexed")
-            self.dispatch(ev.WriteFailed(now=now, outcome=lost))
-            return True
-        self._taken_in += 1
-        if self._taken_in % SET_ASIDE == 0:
-            gc.collect(1)
-            gc.freeze()
-        if outcome.chunks:
-            self.embedding.submit(op.partition, op.seq, outcome.id, outcome.version, outcome.chunks)
-        self.dispatch(ev.Committed(now=now, outcome=outcome))
-        return True
-
-    async def _commit_later(self, op: Vectors) -> None:
-        await trio.sleep(AGAIN)
-        self.writer.commit(op)
-
-    def _embedded(self, op: Vectors) -> None:
-        self.writer.commit(op)
+    # -- work that others do for a call
 
     def _unembedded(self, outcome: Outcome) -> None:
         self.dispatch(ev.WriteFailed(now=self.now(), outcome=outcome))
-
-    def _look_up(self, i: ins.Retrieve) -> None:
-        """Look into memory for a call: in its channel's turn, and first of all, where that is
-        asked for, in the meaning of its question."""
-        call = self.state.calls.get(i.key)
-        if call is None:
-            return
-        if call.step is Step.LOCATE:
-            self._select(i, i.query)
-        elif isinstance(i.query, SearchQuery) and i.query.mode != "bm25":
-            channel, query = call.channel, i.query
-            self.questions.ask(
-                channel,
-                query.text,
-                wanted=lambda: i.key in self.state.calls,
-                then=lambda vector: self._work.add(
-                    channel, partial(self._select, i, query, vector)
-                ),
-            )
-        else:
-            self._work.add(call.channel, partial(self._select, i, i.query))
-
-    def _select(
-        self, i: ins.Retrieve, query: Query, vector: Vector | Exception | None = None
-    ) -> bool:
-        """Answer a query; false where its call is over, or must wait for its caller to read
-        earlier replies."""
-        call = self.state.calls.get(i.key)
-        if call is None:
-            return False
-        again = partial(self._select, i, query, vector)
-        if self.hub.hold(call.channel, lambda: self._work.add(call.channel, again)):
-            return False
-        lagging: tuple[str, ...] = ()
-        if isinstance(vector, Exception) and isinstance(query, SearchQuery):
-            log.error("a question has no vector", why=where(vector))
-            query, lagging = msgspec.structs.replace(query, lexical_only=True), ("dense",)
-        try:
-            known = None if isinstance(vector, Exception) else vector
-            selection = self.store.select(i.view, query, known)
-        except Exception as e:
-            self._fail_work(i.key, e)
-        else:
-            self.dispatch(
-                ev.Retrieved(now=self.now(), key=i.key, selection=selection, lagging=lagging)
-            )
-        return True
-
-    def _begin_render(self, i: ins.Render) -> None:
-        # A tokenizer may be slow, and calls that have ended need no prompt any more.
-        for key in [key for key in self._renders if key not in self.state.calls]:
-            self._renders[key].cancel()
-        scope = self._renders[i.key] = trio.CancelScope()
-        self._nursery.start_soon(self._render, i, scope)
-
-    async def _render(self, i: ins.Render, scope: trio.CancelScope) -> None:
-        counter = self.models.counter(i.model)
-        rendered = None
-        try:
-            with scope:
-                rendered = await injection.render(i, counter)
-        except Exception as e:
-            self._fail_work(i.key, e)
-        finally:
-            del self._renders[i.key]
-        if rendered is not None:
-            self.dispatch(
-                ev.Rendered(
-                    now=self.now(),
-                    key=i.key,
-                    prompt=rendered.messages,
-                    prompt_tokens=rendered.prompt_tokens,
-                    shown=rendered.shown,
-                    injected_tokens=rendered.injected_tokens,
-                    counter=counter.name,
-                )
-            )
 
     def _fail_work(self, key: int, e: Exception) -> None:
         if not isinstance(e, IsovistError):
@@ -498,8 +433,6 @@ class Kernel:
             )
         )
 
-    # -- audit and grants
-
     def _lookup(self, i: ins.Lookup) -> None:
         try:
             record = self.records.find(i.call)
@@ -508,16 +441,10 @@ class Kernel:
         else:
             self.dispatch(ev.LookedUp(now=self.now(), key=i.key, record=record))
 
-    def _save_grant(self, i: ins.SaveGrant) -> None:
-        def then(e: Exception | None) -> None:
-            if e is None:
-                self.dispatch(ev.Saved(now=self.now(), key=i.key))
-            elif isinstance(e, IsovistError):
-                self._fail_work(i.key, e)
-            else:
-                raise e
 
-        self.writer.run(partial(self.store.save_grant, i.agent, i.users, i.scopes), then)
+def _tuning(settings: Settings) -> Tuning:
+    tuning = Tuning(room=settings.room)
+    return tuning if settings.graphs else msgspec.structs.replace(tuning, crossover=0)
 
 
 def _models(config: Config) -> list[ModelSpec]:

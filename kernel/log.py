@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
@@ -27,9 +28,24 @@ def configure(stream: TextIO, level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Unfailing(stream))),
         cache_logger_on_first_use=False,
     )
+
+
+class _Unfailing:
+    """A stream that loses lines rather than raise: a full disk must not end who tells of it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def where(e: Exception) -> list[str]:

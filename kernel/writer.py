@@ -17,8 +17,8 @@ from isovist.syscalls.operations import Op, Outcome
 
 log = structlog.get_logger()
 
-GROUP = 256
-"""Writes that share one commit at most, so that none waits for an endless group."""
+GROUP = 32
+"""Writes that share one commit at most: they become visible together, in one turn of the loop."""
 
 
 class Writer:
@@ -32,7 +32,7 @@ class Writer:
         self._store = store
         self._queue: deque[Op | _Job] = deque()
         self._filled = threading.Condition()
-        self._done: deque[Outcome | _Job] = deque()
+        self._done: deque[list[Outcome] | _Job] = deque()
         self._closing = False
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._work, name="isovist-writer", daemon=True)
@@ -49,20 +49,21 @@ class Writer:
             self._queue.append(_Job(work, then))
             self._filled.notify()
 
-    def collect(self) -> list[Outcome]:
-        """Outcomes in commit order, and in their place the ``then`` of finished jobs is called."""
+    def collect(self) -> list[list[Outcome]]:
+        """The outcomes of each commit, in order; in their place among the commits the ``then`` of
+        finished jobs is called."""
         try:
             os.eventfd_read(self.wake_fd)
         except BlockingIOError:
             return []
-        outcomes: list[Outcome] = []
+        commits: list[list[Outcome]] = []
         while self._done:
             done = self._done.popleft()
             if isinstance(done, _Job):
                 done.then(done.error)
             else:
-                outcomes.append(done)
-        return outcomes
+                commits.append(done)
+        return commits
 
     def close(self) -> None:
         """Finish what is queued, then end the thread."""
@@ -100,7 +101,7 @@ class Writer:
                     job.error = e
                 self._done.append(job)
             else:
-                self._done.extend(self._commit(group))
+                self._done.append(self._commit(group))
             os.eventfd_write(self.wake_fd, 1)
 
     def _commit(self, group: list[Op]) -> list[Outcome]:

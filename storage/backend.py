@@ -7,18 +7,20 @@ from typing import Protocol
 
 from isovist.storage.dense import Vector
 from isovist.syscalls.messages import Record
-from isovist.syscalls.operations import Op, Outcome, Query, Restored, Selection
+from isovist.syscalls.operations import Op, Outcome, Query, Receipt, Restored, Selection
 from isovist.syscalls.records import View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
+Groups = dict[tuple[str, str], tuple[str, ...]]
+"""By axis (``users`` or ``agents``) and name: the members, sorted."""
 
 
 class Backend(Protocol):
     """A store of units.
 
-    ``commit``, ``save_records`` and ``save_grant`` may be called in any one thread at a time
-    (the writer's); everything else belongs to the loop's thread.
+    ``commit``, ``save_*`` and ``purge`` may be called in any one thread at a time (the writer's),
+    ``scrub`` and ``backup`` in any; everything else belongs to the loop's thread.
     """
 
     @property
@@ -55,6 +57,40 @@ class Backend(Protocol):
         ...
 
     def grants(self) -> Grants: ...
+
+    def save_group(self, of: str, name: str, members: Sequence[str]) -> None:
+        """Who is in a group from now on; one without members stays known by its name."""
+        ...
+
+    def groups(self) -> Groups: ...
+
+    # -- the end of a unit
+
+    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+        """(id, version) of every unit owned by ``user`` or kept in a partition of that user
+        alone, in order of id. For the operator's demand to forget a user alone."""
+        ...
+
+    def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
+        """Remove all that :meth:`owned` names, the user's memberships and grants, in one
+        transaction; the outcomes of the ``Drop`` of each, to be applied. Raises
+        :class:`WorldError`."""
+        ...
+
+    def receipt(self, id: str) -> Receipt | None: ...
+
+    def scrub(self, now: int) -> bool:
+        """Erase what was forgotten from every file: freed pages, the log, dead terms, dropped
+        postings, dead graph nodes, in any one thread beside the loop's. Every receipt asked for
+        before it began is issued when it ends. False, and none is issued, where jobs of upkeep
+        are due first. Raises :class:`WorldError`, and then issues none."""
+        ...
+
+    def backup(self, path: str) -> int:
+        """Copy the store, as it is at one moment, to the new file ``path``; returns its bytes. In
+        any thread, while others write. Raises ``EEXIST``, :class:`WorldError`, or ``ENOSYS`` for
+        a store without a file."""
+        ...
 
     def statistics(self) -> dict[str, int]: ...
 

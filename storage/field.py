@@ -1,4 +1,4 @@
-"""What one query looks at: the view's shelves laid side by side as one row of slots.
+"""The oracle's field: the view's shelves laid side by side as one row of slots.
 
 Built anew for each query from the view alone, so nothing of another view can show through.
 """
@@ -6,35 +6,35 @@ Built anew for each query from the view alone, so nothing of another view can sh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isovist.storage.dense import Vector, exact, shortlist
+from isovist.storage.fields import Place, Scores, Slots, one_a_text
 from isovist.storage.lexical import Lexical
 from isovist.storage.partitions import Shelf, Stored
+from isovist.storage.words import query_terms
 from isovist.syscalls.operations import SearchQuery
 
-Slots = NDArray[np.intp]
-Scores = NDArray[np.float64]
 
+class ShelfField:
+    """A :class:`~isovist.storage.fields.Field` over the shelves that hold any slot, in the
+    view's order; exhaustive in both legs."""
 
-class Field:
-    """The slots of the shelves that hold any, in the view's order; slot numbers are the row's.
-
-    Invariant: every order given out is by score, then the place of the partition in the view,
-    then newest sequence, then chunk: a total order that no slot number enters.
-    """
-
-    def __init__(self, shelves: Sequence[Shelf]) -> None:
+    def __init__(self, shelves: Sequence[Shelf], query: SearchQuery) -> None:
         self.shelves = [shelf for shelf in shelves if len(shelf)]
+        self._query = query
         self._starts: list[int] = []
         self.size = 0
         for shelf in self.shelves:
             self._starts.append(self.size)
             self.size += len(shelf)
+        parts = [(at, s.postings) for at, s in zip(self._starts, self.shelves, strict=True)]
+        self._lexical = Lexical(parts, self.size, query_terms(query.text))
 
     def locate(self, slot: int) -> tuple[int, int]:
         """Which shelf, and which slot of it."""
@@ -47,12 +47,32 @@ class Field:
         assert stored is not None, "a free slot has no score"
         return stored
 
-    def lexical(self, terms: Sequence[str]) -> Lexical:
-        parts = [(at, s.postings) for at, s in zip(self._starts, self.shelves, strict=True)]
-        return Lexical(parts, self.size, terms)
+    def texts(self, slots: Sequence[int]) -> Sequence[Hashable]:
+        return [self.holder(slot).hash for slot in slots]
+
+    def places(self, slots: Sequence[int]) -> Sequence[Place | None]:
+        return [self._place(slot) for slot in slots]
+
+    def _place(self, slot: int) -> Place | None:
+        unit = self.holder(slot).unit
+        return ((self.locate(slot)[0], unit.handle), unit.round) if unit.handle else None
+
+    def beside(self, slots: Sequence[int], chunks: int) -> list[int]:
+        found: dict[int, None] = {}
+        for slot in slots:
+            part, _ = self.locate(slot)
+            for stored in self.shelves[part].beside(self.holder(slot).unit):
+                found.update(dict.fromkeys(self._starts[part] + s for s in stored.slots[:chunks]))
+        allowed = self._allowed
+        return [slot for slot in found if allowed is None or allowed[slot]]
+
+    def scores(self, slots: Sequence[int]) -> Scores:
+        return self._scores[list(slots)]
+
+    def coverage(self, slots: Sequence[int]) -> list[float]:
+        return self._lexical.coverage(slots)
 
     def order(self, slots: Slots, scores: Scores) -> list[int]:
-        """``slots`` best first; ``scores`` are theirs."""
         if len(slots) < 2:
             return _list(slots)
         by_score = np.argsort(-scores, kind="stable")
@@ -63,9 +83,10 @@ class Field:
             by_score = np.lexsort((chunk, -seq, part, -scores))
         return _list(slots[by_score])
 
-    def best(self, scores: Scores, allowed: NDArray[np.bool_] | None, depth: int) -> list[int]:
-        """The lexically best chunks of the ``depth`` best distinct texts, best first."""
-        found = np.flatnonzero(scores if allowed is None else scores * allowed)
+    def found(self, depth: int) -> list[int]:
+        allowed = self._allowed
+        scores = self._scores if allowed is None else self._scores * allowed
+        found = np.flatnonzero(scores)
         values = scores[found]
         count = depth
         while True:
@@ -75,65 +96,49 @@ class Field:
                 ranked = self.order(found[keep], values[keep])
             else:
                 ranked = self.order(found, values)
-            distinct = self.distinct(ranked, depth)
-            if len(distinct) == depth or count >= len(found):
-                return distinct
+            best = one_a_text(self, ranked, depth)
+            if len(best) == depth or count >= len(found):
+                return best
             count *= 4
 
-    def nearest(
-        self, query: Vector, allowed: NDArray[np.bool_] | None, depth: int
-    ) -> tuple[list[int], dict[int, float]]:
-        """The nearest chunks of the ``depth`` nearest distinct texts, best first, and the exact
-        cosines of these and of others that came near."""
+    def near(self, vector: Vector, depth: int) -> list[int]:
         rough = np.empty(self.size, dtype=np.float32)
         for at, shelf in zip(self._starts, self.shelves, strict=True):
-            shelf.matrix.scan(query, rough[at : at + len(shelf)])
-        if allowed is not None:
-            rough[~allowed] = -np.inf
+            shelf.matrix.scan(vector, rough[at : at + len(shelf)])
+        if self._allowed is not None:
+            rough[~self._allowed] = -np.inf
         count = depth
         while True:
-            near = shortlist(rough, count, len(query))
-            cosines = self.cosines(query, near)
-            ranked = self.order(near, cosines)
+            near = shortlist(rough, count, len(vector))
+            ranked = self.order(near, self.cosines(vector, _list(near)))
             # Beyond the first ``count`` the order may have gaps, unless all are here.
             complete = count >= self.size or len(near) < count
-            distinct = self.distinct(ranked if complete else ranked[:count], depth)
-            if len(distinct) == depth or complete:
-                return distinct, dict(zip(near.tolist(), cosines.tolist(), strict=True))
+            best = one_a_text(self, ranked if complete else ranked[:count], depth)
+            if len(best) == depth or complete:
+                return best
             count *= 4
 
-    def cosines(self, query: Vector, slots: Slots) -> Scores:
-        """Exact cosines of ascending ``slots``; −inf where there is no vector yet."""
-        ends = np.searchsorted(slots, [*self._starts[1:], self.size]).tolist()
-        rows = np.empty((len(slots), len(query)), dtype=np.float32)
-        there = np.empty(len(slots), dtype=np.bool_)
-        low = 0
-        for at, shelf, high in zip(self._starts, self.shelves, ends, strict=True):
-            if low < high:
-                there[low:high] = shelf.matrix.gather(slots[low:high] - at, rows[low:high])
-            low = high
-        values = exact(rows, query).astype(np.float64)
-        values[~there] = -np.inf
+    def cosines(self, vector: Vector, slots: Sequence[int]) -> Scores:
+        values = np.full(len(slots), -np.inf)
+        wanted = np.array(slots, dtype=np.intp)
+        part = np.searchsorted(self._starts, wanted, side="right") - 1
+        for number in np.unique(part).tolist():
+            here = np.flatnonzero(part == number)
+            matrix = self.shelves[number].matrix
+            rows = np.empty((len(here), len(vector)), dtype=np.float32)
+            there = matrix.gather(wanted[here] - self._starts[number], rows)
+            values[here[there]] = exact(rows[there], vector)
         return values
 
-    def distinct(self, ranked: Iterable[int], limit: int) -> list[int]:
-        """The first chunk of each of the first ``limit`` distinct texts."""
-        seen: set[str] = set()
-        kept: list[int] = []
-        starts, shelves = self._starts, self.shelves
-        for slot in ranked:  # Field.holder, laid open: this is where a query's Python time goes
-            part = bisect_right(starts, slot) - 1
-            stored = shelves[part].holders[slot - starts[part]]
-            if stored is not None and stored.hash not in seen:
-                seen.add(stored.hash)
-                kept.append(slot)
-                if len(kept) == limit:
-                    break
-        return kept
+    @cached_property
+    def _scores(self) -> Scores:
+        return self._lexical.scores()
 
-    def allowed(self, query: SearchQuery) -> NDArray[np.bool_] | None:
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_] | None:
         """Which slots may answer: not expired, not superseded in this view, in the asked times
         and kinds. ``None``: all that hold anything."""
+        query = self._query
         allowed: NDArray[np.bool_] | None = None
         if any(shelf.soonest <= query.now for shelf in self.shelves):
             allowed = self._column("expires") > query.now

@@ -12,23 +12,57 @@ from collections.abc import Sequence
 
 import msgspec
 
-from isovist.storage.backend import Grants
+from isovist.storage.backend import Grants, Groups
 from isovist.storage.dense import Vector
-from isovist.storage.engine import MemoryEngine, Prepared, prepare
-from isovist.storage.rules import Refused, check, check_vectors, failed, gone, no_older, stale, twin
-from isovist.syscalls.errors import Errno
+from isovist.storage.engine import MemoryEngine
+from isovist.storage.guard import clean_op
+from isovist.storage.prepared import Prepared, prepare
+from isovist.storage.rules import (
+    Refused,
+    check,
+    check_vectors,
+    covers,
+    failed,
+    gone,
+    moved,
+    no_older,
+    nowhere,
+    outdated,
+    owned_by,
+    round_after,
+    stale,
+    twin,
+    without,
+)
+from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.messages import Record
-from isovist.syscalls.operations import Drop, Op, Outcome, Put, Query, Replace, Restored, Selection
+from isovist.syscalls.operations import (
+    NEXT_ROUND,
+    Drop,
+    Expire,
+    Move,
+    Op,
+    Outcome,
+    Put,
+    Query,
+    Receipt,
+    Replace,
+    Restored,
+    Selection,
+    Vectors,
+)
 from isovist.syscalls.records import View
 
 
 class _Row(msgspec.Struct):
-    """The system of record's line for one unit."""
+    """The system of record's line for one unit: ``put`` as it would have to be put today."""
 
     put: Put
     version: int
+    wrote: int
     prepared: Prepared
     twin: tuple[object, ...] | None
+    embedded: bool = False
 
 
 class MemoryStore:
@@ -45,6 +79,8 @@ class MemoryStore:
         self._prepared: dict[tuple[str, int], Prepared] = {}
         self._records: dict[str, Record] = {}
         self._grants: Grants = {}
+        self._groups: Groups = {}
+        self._receipts: dict[str, Receipt] = {}
 
     @property
     def key(self) -> bytes:
@@ -55,27 +91,42 @@ class MemoryStore:
             return [self._one(op) for op in ops]
 
     def _one(self, op: Op) -> Outcome:
+        secrets: dict[str, int] = {}
         try:
             check(op)
-            if isinstance(op, Put):
-                return self._put(op)
-            row = self._rows.get(op.id)
-            if row is None or row.put.partition != op.partition:
-                raise gone()
-            if isinstance(op, Drop):
-                del self._rows[op.id]
-                self._free_twin(row)
-                return Outcome(op=op, id=op.id, version=row.version)
-            if row.version != op.version:
-                raise stale(op.version, row.version)
-            if isinstance(op, Replace):
-                return self._replace(op, row)
-            check_vectors(op, self._name, self._dim, len(row.prepared.chunks))
-            return Outcome(op=op, id=op.id, version=row.version)
+            op, secrets = clean_op(op)
+            outcome = self._do(op)
+            return msgspec.structs.replace(outcome, secrets=secrets) if secrets else outcome
         except Exception as e:
-            return failed(op, e)
+            return msgspec.structs.replace(failed(op, e), secrets=secrets)
+
+    def _do(self, op: Op) -> Outcome:
+        if isinstance(op, Put):
+            return self._put(op)
+        row = self._rows.get(op.id)
+        if row is None:
+            raise gone()
+        if row.put.partition != op.partition:
+            raise moved()
+        if isinstance(op, Drop):
+            return self._drop(op, row)
+        if isinstance(op, Vectors):
+            if outdated(op, row.version, row.wrote):
+                raise stale(op.version, row.version)
+            check_vectors(op, self._name, self._dim, len(row.prepared.chunks))
+            row.embedded = True
+            return Outcome(op=op, id=op.id, version=row.version)
+        if row.version != op.version:
+            raise stale(op.version, row.version)
+        if isinstance(op, Replace):
+            return self._replace(op, row)
+        if isinstance(op, Move):
+            return self._move(op, row)
+        return self._expire(op, row)
 
     def _put(self, op: Put) -> Outcome:
+        if op.round == NEXT_ROUND:
+            op = self._numbered(op)
         # Whatever may go wrong comes before the first change: there is nothing to roll back.
         older = self._rows.get(op.supersedes) if op.supersedes else None
         if op.supersedes and (
@@ -91,30 +142,73 @@ class MemoryStore:
             return Outcome(op=op, id=known.put.id, version=known.version, duplicate=True)
         if op.id in self._rows:
             raise Refused(Errno.EEXIST, "a unit of that id is already stored")
-        for row in (known, older):
-            if row is not None:
-                self._free_twin(row)
-        self._rows[op.id] = _Row(op, 1, prepared, key)
+        if known is not None:
+            self._free_twin(known)
+        if older is not None and covers(op.partition, older.put.partition):
+            self._free_twin(older)
+        self._rows[op.id] = _Row(op, op.version, op.seq, prepared, key)
         self._twins[key] = op.id
-        self._prepared[op.id, 1] = prepared
-        return Outcome(op=op, id=op.id, version=1, chunks=prepared.chunks)
+        self._prepared[op.id, op.version] = prepared
+        return Outcome(op=op, id=op.id, version=op.version, chunks=prepared.chunks)
+
+    def _numbered(self, op: Put) -> Put:
+        """``op`` as the next round of its session; without a session there is but round 0."""
+        if not op.handle:
+            return msgspec.structs.replace(op, round=0)
+        rounds = (row.put.round for row in self._rows.values() if row.put.handle == op.handle)
+        return msgspec.structs.replace(op, round=round_after(max(rounds, default=None)))
 
     def _replace(self, op: Replace, row: _Row) -> Outcome:
         prepared = prepare(op.text, row.put.said_at)
-        if row.twin is not None:
-            key = _twin(row.put, prepared.hash)
-            known = self._rows.get(self._twins.get(key, op.id))
-            if known is not None and known is not row:
-                if _lives(known.put, op.stored_at):
-                    raise twin()
-                self._free_twin(known)
-            self._free_twin(row)
-            row.twin = key
-            self._twins[key] = op.id
+        self._stand_for(row, row.put, prepared.hash, op.stored_at)
         row.version += 1
+        row.wrote = op.seq
         row.prepared = prepared
+        row.embedded = False
         self._prepared[op.id, row.version] = prepared
         return Outcome(op=op, id=op.id, version=row.version, chunks=prepared.chunks)
+
+    def _expire(self, op: Expire, row: _Row) -> Outcome:
+        row.version += 1
+        row.put = msgspec.structs.replace(row.put, expires_at=op.expires_at)
+        return Outcome(op=op, id=op.id, version=row.version)
+
+    def _move(self, op: Move, row: _Row) -> Outcome:
+        if op.to == op.partition:
+            raise nowhere()
+        put = msgspec.structs.replace(row.put, partition=op.to)
+        self._stand_for(row, put, row.prepared.hash, op.stored_at)
+        row.version += 1
+        row.wrote = op.to_seq
+        row.put = put
+        chunks = () if row.embedded else row.prepared.chunks
+        return Outcome(op=op, id=op.id, version=row.version, chunks=chunks)
+
+    def _drop(self, op: Drop, row: _Row) -> Outcome:
+        del self._rows[op.id]
+        self._free_twin(row)
+        if op.receipt:
+            known = self._receipts.get(op.receipt)
+            asked, units = (known.asked_at, known.units) if known else (op.stored_at, ())
+            self._receipts[op.receipt] = Receipt(
+                id=op.receipt, asked_at=asked, issued_at=0, units=(*units, op.id)
+            )
+        return Outcome(op=op, id=op.id, version=row.version)
+
+    def _stand_for(self, row: _Row, put: Put, hash_: str, now: int) -> None:
+        """Let ``row`` stand for this text in the partition of ``put``, if it stands for any. A
+        twin there must have expired."""
+        if row.twin is None:
+            return
+        key = _twin(put, hash_)
+        known = self._rows.get(self._twins.get(key, put.id))
+        if known is not None and known is not row:
+            if _lives(known.put, now):
+                raise twin()
+            self._free_twin(known)
+        self._free_twin(row)
+        row.twin = key
+        self._twins[key] = put.id
 
     def _free_twin(self, row: _Row) -> None:
         if row.twin is not None:
@@ -147,7 +241,52 @@ class MemoryStore:
             self._grants.pop(agent, None)
 
     def grants(self) -> Grants:
-        return dict(self._grants)
+        return dict(sorted(self._grants.items()))
+
+    def save_group(self, of: str, name: str, members: Sequence[str]) -> None:
+        self._groups[of, name] = tuple(sorted(set(members)))
+
+    def groups(self) -> Groups:
+        return dict(sorted(self._groups.items()))
+
+    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+        return tuple(
+            (id_, row.version)
+            for id_, row in sorted(self._rows.items())
+            if owned_by(user, row.put.user, row.put.partition)
+        )
+
+    def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
+        outcomes = self.commit(
+            [
+                Drop(partition=self._rows[id_].put.partition, seq=0, id=id_, receipt=receipt,
+                     stored_at=now)
+                for id_, _ in self.owned(user)
+            ]
+        )  # fmt: skip
+        if not outcomes:
+            self._receipts.setdefault(
+                receipt, Receipt(id=receipt, asked_at=now, issued_at=0, units=())
+            )
+        for agent, (users, scopes) in self.grants().items():
+            self.save_grant(agent, without(user, users), scopes)
+        for (of, name), members in self.groups().items():
+            if of == "users":
+                self.save_group(of, name, without(user, members))
+        return outcomes
+
+    def receipt(self, id: str) -> Receipt | None:
+        return self._receipts.get(id)
+
+    def scrub(self, now: int) -> bool:
+        """There is no file: what was dropped is gone already."""
+        for id_, receipt in self._receipts.items():
+            if not receipt.issued_at:
+                self._receipts[id_] = msgspec.structs.replace(receipt, issued_at=now)
+        return True
+
+    def backup(self, path: str) -> int:
+        raise CallerError("a store in memory has no file to copy", errno=Errno.ENOSYS)
 
     def statistics(self) -> dict[str, int]:
         return self._engine.statistics()

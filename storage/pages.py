@@ -11,17 +11,44 @@ walk began and still stands when its turn comes is given exactly once, a newer o
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from isovist.storage.partitions import NEVER, Shelf, Stored
+from isovist.storage.changes import NEVER
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.operations import ListQuery
 
 PAGE_BYTES = 512 * 1024
 """Text on one page, so that its reply fits a frame however long the units are."""
+
+
+Item = TypeVar("Item")
+
+
+class Entry(NamedTuple, Generic[Item]):
+    """A unit on its way to a page: its sequence, when it came into its partition (ns), the bytes
+    of its text, and what stands for it."""
+
+    seq: int
+    born: int
+    size: int
+    item: Item
+
+
+class Listing(Protocol[Item]):
+    """A partition that can be walked."""
+
+    def newest(self) -> int:
+        """The highest sequence number of a unit that is held; 0 where none is."""
+        ...
+
+    def down_from(self, seq: int, now: int, kinds: Sequence[str]) -> Iterator[Entry[Item]]:
+        """Units numbered ``seq`` or less that live at ``now`` and are of ``kinds`` (none: any),
+        newest first."""
+        ...
 
 
 class _Cursor(msgspec.Struct, array_like=True):
@@ -50,43 +77,54 @@ def _read(after: str, partitions: int) -> _Cursor:
 
 
 def page(
-    shelves: Sequence[Shelf | None], query: ListQuery
-) -> tuple[list[tuple[Shelf, Stored]], str]:
-    """The asked page of a view, and the cursor of the next one (empty: there is none).
+    listings: Sequence[Listing[Item] | None], query: ListQuery
+) -> tuple[list[tuple[int, Item]], str]:
+    """The asked page of a view, each unit with the place of its partition, and the cursor of the
+    next one (empty: there is none).
 
-    ``shelves``: one a partition of the view, ``None`` where nothing was ever stored. Raises
+    ``listings``: one a partition of the view, ``None`` where nothing was ever stored. Raises
     ``EINVAL`` for a malformed ``after``.
     """
     if query.after:
-        cursor = _read(query.after, len(shelves))
+        cursor = _read(query.after, len(listings))
     else:
-        cursor = _Cursor(NEVER, [0 if shelf is None else shelf.newest() for shelf in shelves])
-    found: list[tuple[Shelf, Stored]] = []
+        newest = [0 if listing is None else listing.newest() for listing in listings]
+        cursor = _Cursor(NEVER, newest)
+    found: list[tuple[int, Item]] = []
     room = PAGE_BYTES
     walks = [
-        _walk(place, shelf, cursor.down_from[place], cursor.time, query.now)
-        for place, shelf in enumerate(shelves)
-        if shelf is not None
+        _walk(place, listing, cursor.down_from[place], cursor.time, query)
+        for place, listing in enumerate(listings)
+        if listing is not None
     ]
-    for age, place, _, shelf, stored in merge(*walks):
-        asked = not query.kinds or stored.unit.kind in query.kinds
-        size = len(stored.unit.text.encode()) if asked else 0
-        if asked and found and (len(found) == query.limit or room < size):
+    for age, place, _, entry in merge(*walks, key=lambda step: step[:3]):
+        if found and (len(found) == query.limit or room < entry.size):
             return found, cursor.write()
-        room -= size
-        cursor.time, cursor.down_from[place] = -age, stored.seq - 1
-        if asked:
-            found.append((shelf, stored))
+        room -= entry.size
+        cursor.time, cursor.down_from[place] = -age, entry.seq - 1
+        found.append((place, entry.item))
     return found, ""
 
 
 def _walk(
-    place: int, shelf: Shelf, seq: int, time: int, now: int
-) -> Iterator[tuple[int, int, int, Shelf, Stored]]:
-    """A shelf's living units from ``seq`` down, with their key of order. A clock that stepped
-    back must not break the order by sequence, so the time used is the least met so far; what is
-    left of other partitions is no newer than that either, so one time serves all."""
-    for stored in shelf.down_from(seq):
-        if stored.lives(now):
-            time = min(time, stored.born)
-            yield -time, place, -stored.seq, shelf, stored
+    place: int, listing: Listing[Item], seq: int, time: int, query: ListQuery
+) -> Iterator[tuple[int, int, int, Entry[Item]]]:
+    """A listing's units from ``seq`` down, with their key of order. A clock that stepped back
+    must not break the order by sequence, so the time used is the least met so far; what is left
+    of other partitions is no newer than that either, so one time serves all."""
+    for entry in listing.down_from(seq, query.now, query.kinds):
+        time = min(time, entry.born)
+        yield -time, place, -entry.seq, entry
+
+
+def bounded(entries: Iterable[tuple[int, Item]], limit: int) -> list[Item]:
+    """The first of ``entries`` (the bytes of a text, and what stands for it): at most ``limit``,
+    no more text than a page holds, and one at least where there is one."""
+    found: list[Item] = []
+    room = PAGE_BYTES
+    for size, item in entries:
+        if found and (len(found) == limit or room < size):
+            break
+        room -= size
+        found.append(item)
+    return found

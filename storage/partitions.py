@@ -8,18 +8,17 @@ numbers, never from slots.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 import numpy as np
 
+from isovist.storage.changes import NEVER
 from isovist.storage.chunks import Span
-from isovist.storage.dense import Matrix
+from isovist.storage.dense import Matrix, Vector
 from isovist.storage.lexical import Postings
+from isovist.storage.pages import Entry
 from isovist.syscalls.records import Partition, Unit
-
-NEVER = (1 << 63) - 1
-"""When what does not expire expires."""
 
 _seq = attrgetter("seq")
 
@@ -86,7 +85,8 @@ class Shelf:
         self.key = key
         self.units: dict[str, Stored] = {}
         self.order: list[Stored] = []
-        self.postings = Postings()
+        self._rounds: dict[tuple[str, int], list[Stored]] = {}
+        self.postings: Postings[str] = Postings()
         self.matrix = Matrix(dim)
         self.holders: list[Stored | None] = []
         self.rows = Rows()
@@ -111,6 +111,8 @@ class Shelf:
         self.units[unit.id] = stored
         insort(self.order, stored, key=_seq)
         self._place(stored, terms)
+        if unit.handle and unit.round:
+            self._rounds.setdefault((unit.handle, unit.round), []).append(stored)
         if unit.expires_at is not None:
             self.soonest = min(self.soonest, unit.expires_at)
         if unit.supersedes:
@@ -120,6 +122,7 @@ class Shelf:
             self._mark(unit.supersedes)
         if unit.id in self.supersedes:
             self._mark(unit.id)
+        self._wander(unit.id)
 
     def replace(self, stored: Stored, unit: Unit, hash_: str, spans: tuple[Span, ...],
                 terms: list[dict[str, int]]) -> None:  # fmt: skip
@@ -134,6 +137,11 @@ class Shelf:
         """Take a unit out of everything."""
         self._clear(stored)
         del self.units[stored.unit.id]
+        place = (stored.unit.handle, stored.unit.round)
+        if all(place):
+            self._rounds[place].remove(stored)
+            if not self._rounds[place]:
+                del self._rounds[place]
         del self.order[self.order.index(stored, bisect_left(self.order, stored.seq, key=_seq))]
         older = stored.unit.supersedes
         if older:
@@ -143,15 +151,35 @@ class Shelf:
             if not self.supersedes[older]:
                 del self.supersedes[older]
             self._mark(older)
+        self._wander(stored.unit.id)
+
+    def beside(self, unit: Unit) -> list[Stored]:
+        """The units a round before or after ``unit``, in its session."""
+        if not unit.handle or not unit.round:
+            return []
+        rounds = (unit.round - 1, unit.round + 1)
+        return [s for number in rounds for s in self._rounds.get((unit.handle, number), ())]
+
+    def take(self, stored: Stored) -> tuple[list[dict[str, int]], Vector | None]:
+        """Take a unit out, and give what was indexed of it: the terms of each chunk, and one row
+        of vectors a chunk where they are there."""
+        terms = [self.postings.counts(slot) for slot in stored.slots]
+        vectors = np.empty((len(stored.slots), self.matrix.dim), dtype=np.float32)
+        there = self.matrix.gather(np.array(stored.slots, dtype=np.intp), vectors)
+        self.drop(stored)
+        return terms, vectors if there.all() else None
 
     def newest(self) -> int:
         """The highest sequence number of a unit that is held; 0 where none is."""
         return self.order[-1].seq if self.order else 0
 
-    def down_from(self, seq: int) -> Iterator[Stored]:
-        """Units numbered ``seq`` or less, newest first."""
+    def down_from(self, seq: int, now: int, kinds: Sequence[str]) -> Iterator[Entry[Stored]]:
+        """Units numbered ``seq`` or less that live at ``now`` and are of ``kinds`` (none: any),
+        newest first."""
         for at in range(bisect_right(self.order, seq, key=_seq) - 1, -1, -1):
-            yield self.order[at]
+            stored = self.order[at]
+            if stored.lives(now) and (not kinds or stored.unit.kind in kinds):
+                yield Entry(stored.seq, stored.born, len(stored.unit.text.encode()), stored)
 
     def kind(self, name: str) -> int:
         """This partition's number for a kind; −1 for one that it never held."""
@@ -181,6 +209,15 @@ class Shelf:
             self.holders[slot] = None
             self._free.append(slot)
         stored.slots = []
+
+    def _wander(self, id_: str) -> None:
+        """Sort out, as things now stand, which units that supersede ``id_`` its mark covers."""
+        newer = self.supersedes.get(id_)
+        if newer is None:
+            return
+        self.wandering = [one for one in self.wandering if one not in newer] + [
+            one for one in newer if id_ not in self.units or one.unit.expires_at is not None
+        ]
 
     def _mark(self, id_: str) -> None:
         """Set ``hidden`` on the chunks of unit ``id_``, as things now stand."""

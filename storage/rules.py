@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
 from isovist.syscalls.errors import Errno
-from isovist.syscalls.operations import Op, Outcome, Vectors
+from isovist.syscalls.operations import Op, Outcome, Put, Vectors
+from isovist.syscalls.records import ALL, KINDS, Axis, Partition
+
+LAST_ROUND = (1 << 31) - 1
+"""The highest number of a round."""
 
 
 class Refused(Exception):
@@ -30,6 +36,12 @@ def gone() -> Refused:
     return Refused(Errno.ENOENT, "no such unit")
 
 
+def moved() -> Refused:
+    """Found by its owner and moved before the change came to be: it is there still, and what was
+    to be forgotten must not pass for gone."""
+    return Refused(Errno.ESTALE, "the unit has another audience since it was looked up")
+
+
 def stale(asked: int, found: int) -> Refused:
     return Refused(Errno.ESTALE, f"version {asked} was named, the unit has version {found}")
 
@@ -42,8 +54,44 @@ def twin() -> Refused:
     return Refused(Errno.EEXIST, "another unit of this user and agent already has this text")
 
 
+def nowhere() -> Refused:
+    return Refused(Errno.EINVAL, "to: the unit is there already")
+
+
+def round_after(highest: int | None) -> int:
+    """The round that follows in a session whose highest one is this (``None``: it is new)."""
+    return min((highest or 0) + 1, LAST_ROUND)
+
+
+def owned_by(user: str, owner: str, partition: Partition) -> bool:
+    """Whether forgetting ``user`` takes a unit along: the user owns it, or nobody else was ever
+    meant to see it."""
+    return owner == user or partition.users == Axis("one", user)
+
+
+def without(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(one for one in names if one != name)
+
+
+def covers(wide: Partition, narrow: Partition) -> bool:
+    """Whether every view that holds ``narrow`` holds ``wide`` too, whoever is in which group.
+
+    A unit that is superseded stops standing for its text only then: else a reader who does not
+    see the newer unit would learn of it, since the same text, said once more, would be stored
+    beside the older one.
+    """
+    return wide.users in (ALL, narrow.users) and wide.agents in (ALL, narrow.agents)
+
+
+def outdated(op: Vectors, version: int, wrote: int) -> bool:
+    """Whether the vectors are of another text than that of the unit, which has this version and
+    got its text with sequence number ``wrote``: a new expiry is a new version of the same text."""
+    return op.version > version or (op.version < version and op.seq != wrote)
+
+
 def check(op: Op) -> None:
-    """What no store can keep is refused: lone surrogates, numbers beyond 64 bits."""
+    """What no store can keep is refused: lone surrogates, numbers beyond 64 bits, kinds that are
+    none."""
     try:
         msgspec.msgpack.encode(op)
     except (UnicodeEncodeError, OverflowError) as e:
@@ -52,18 +100,20 @@ def check(op: Op) -> None:
         value = getattr(op, name)
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise Refused(Errno.EINVAL, f"{name} does not fit 64 bits")
+    if isinstance(op, Put) and op.kind not in KINDS:
+        raise Refused(Errno.EINVAL, "kind: not one of " + ", ".join(KINDS))
 
 
 def check_vectors(op: Vectors, name: str, dim: int, chunks: int) -> None:
-    """The vectors must be of the store's model, one a chunk, each ``dim`` floats of unit length
-    (the bound on rounding in the dense leg rests on that)."""
+    """The vectors must be of the store's model, one a chunk, each ``dim`` little-endian float16
+    values of unit length (the bound on rounding in the dense leg rests on that)."""
     if op.model != name:
         raise Refused(Errno.EINVAL, f"model is {op.model!r}, the store's is {name!r}")
     if len(op.vectors) != chunks:
         raise Refused(Errno.EINVAL, f"vectors: {len(op.vectors)} for {chunks} chunks")
     for vector in op.vectors:
-        if len(vector) != 4 * dim:
-            raise Refused(Errno.EINVAL, f"vectors: each must have {4 * dim} bytes")
-        row = np.frombuffer(vector, "<f4")
+        if len(vector) != 2 * dim:
+            raise Refused(Errno.EINVAL, f"vectors: each must have {2 * dim} bytes")
+        row = np.frombuffer(vector, "<f2").astype(np.float32)
         if not abs(float((row * row).sum()) - 1.0) < 1e-3:
             raise Refused(Errno.EINVAL, "vectors: each must have unit length")

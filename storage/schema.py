@@ -1,7 +1,8 @@
 """The file: its tables, its settings, and who may open it.
 
-One SQLite file is the system of record. A unit, its forward index, its vectors and its
-partition's counter change in one transaction, so a crash leaves no half of a write.
+One SQLite file is the system of record. A unit, its forward index, its vectors, its partition's
+counters and the frequencies of its terms change in one transaction, so a crash leaves no half of
+a write. All else that answers queries is made of this file and can be made again.
 """
 
 from __future__ import annotations
@@ -14,89 +15,151 @@ from isovist.syscalls.errors import WorldError
 
 APPLICATION = 0x49534F56
 """``ISOV``: says in the file's header whose file it is."""
-VERSION = 1
+VERSION = 2
 """The schema's version. An older file is brought up to date at open, a newer one refused."""
+PAGE = 4096
+"""Bytes of a page of a new file. A write touches some 35 pages, most of them of frequencies: small
+pages make a short log, at the price of a quarter more for vectors of 1,024 bytes."""
 
-_TABLES = """
-CREATE TABLE meta (
+META = """CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
     value BLOB NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID"""
 
--- A partition is a key of two axes, in columns of their own and never joined, so that the users
--- a_b and a cannot meet. accepted: the last sequence number known to be issued.
-CREATE TABLE partitions (
+RECORDS = """CREATE TABLE records (
+    call TEXT PRIMARY KEY,
+    body BLOB NOT NULL
+) WITHOUT ROWID"""
+
+GRANTS = """CREATE TABLE grants (
+    agent  TEXT PRIMARY KEY,
+    users  BLOB NOT NULL,
+    scopes BLOB NOT NULL
+) WITHOUT ROWID"""
+
+# Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
+MEMORY = (
+    # A partition is a key of two axes, in columns of their own and never joined, so that the
+    # users a_b and a cannot meet. accepted: the last sequence number known to be issued. chunks
+    # and total: how many chunks are in it, and the sum of their lengths in terms.
+    """CREATE TABLE partitions (
     pid         INTEGER PRIMARY KEY,
     users_kind  TEXT NOT NULL,
     users_name  TEXT NOT NULL,
     agents_kind TEXT NOT NULL,
     agents_name TEXT NOT NULL,
     accepted    INTEGER NOT NULL DEFAULT 0,
+    chunks      INTEGER NOT NULL DEFAULT 0,
+    total       INTEGER NOT NULL DEFAULT 0,
     UNIQUE (users_kind, users_name, agents_kind, agents_name)
-);
-
--- seq is the birth's number, wrote that of the last write. twin is the text's hash while a second
--- write of the same thing must come to this unit; NULL once it is superseded, has expired, or the
--- same was said again to supersede another unit.
-CREATE TABLE units (
-    uid        INTEGER PRIMARY KEY,
-    id         TEXT NOT NULL UNIQUE,
+)""",
+    # seq is the number of its birth in the partition, wrote that of the last write of its text.
+    # twin is 1 while a second write of the same thing must come to this unit; NULL once it is
+    # superseded, has expired, or the same was said again to supersede another unit. What a start
+    # reads of every unit stands before what is long.
+    """CREATE TABLE units (
+    uid        INTEGER PRIMARY KEY AUTOINCREMENT,
     pid        INTEGER NOT NULL REFERENCES partitions (pid),
     seq        INTEGER NOT NULL,
-    wrote      INTEGER NOT NULL,
-    version    INTEGER NOT NULL,
-    text       TEXT NOT NULL,
-    hash       TEXT NOT NULL,
+    said_at    INTEGER NOT NULL,
+    expires_at INTEGER,
     kind       TEXT NOT NULL,
+    hash       BLOB NOT NULL,
+    id         TEXT NOT NULL UNIQUE,
+    version    INTEGER NOT NULL,
+    wrote      INTEGER NOT NULL,
+    born_at    INTEGER NOT NULL,
+    stored_at  INTEGER NOT NULL,
     agent      TEXT NOT NULL,
     user       TEXT NOT NULL,
     stream     TEXT NOT NULL,
-    said_at    INTEGER NOT NULL,
-    born_at    INTEGER NOT NULL,
-    stored_at  INTEGER NOT NULL,
     session    TEXT NOT NULL,
     round      INTEGER NOT NULL,
-    expires_at INTEGER,
+    handle     TEXT NOT NULL,
     supersedes TEXT NOT NULL,
+    twin       INTEGER,
     meta       BLOB NOT NULL,
-    twin       TEXT,
-    UNIQUE (pid, agent, user, kind, session, round, twin)
-);
-CREATE INDEX units_by_seq ON units (pid, seq);
-
--- The forward index: a chunk by its places in the text, its terms with their counts, its vector.
-CREATE TABLE chunks (
+    text       TEXT NOT NULL
+)""",
+    "CREATE INDEX units_by_seq ON units (pid, seq)",
+    "CREATE UNIQUE INDEX units_by_text ON units (pid, agent, user, hash, kind, session, round)"
+    " WHERE twin = 1",
+    "CREATE INDEX units_by_handle ON units (handle, round) WHERE handle <> ''",
+    "CREATE INDEX units_by_older ON units (supersedes) WHERE supersedes <> ''",
+    "CREATE INDEX units_by_user ON units (user)",
+    # The forward index: a chunk by its places in the text, and its terms with their counts.
+    """CREATE TABLE chunks (
+    row    INTEGER PRIMARY KEY AUTOINCREMENT,
     uid    INTEGER NOT NULL REFERENCES units (uid) ON DELETE CASCADE,
     number INTEGER NOT NULL,
     head   INTEGER NOT NULL,
     start  INTEGER NOT NULL,
     stop   INTEGER NOT NULL,
+    length INTEGER NOT NULL,
     terms  BLOB NOT NULL,
-    vector BLOB,
-    PRIMARY KEY (uid, number)
-);
+    UNIQUE (uid, number)
+)""",
+    """CREATE TABLE vectors (
+    row    INTEGER PRIMARY KEY REFERENCES chunks (row) ON DELETE CASCADE,
+    vector BLOB NOT NULL
+)""",
+    # While vectors of another model are made, they gather here.
+    """CREATE TABLE next_vectors (
+    row    INTEGER PRIMARY KEY REFERENCES chunks (row) ON DELETE CASCADE,
+    vector BLOB NOT NULL
+)""",
+    """CREATE TABLE terms (
+    tid  INTEGER PRIMARY KEY AUTOINCREMENT,
+    term TEXT NOT NULL UNIQUE
+)""",
+    # In how many chunks of a partition a term stands; never 0.
+    """CREATE TABLE frequencies (
+    tid INTEGER NOT NULL,
+    pid INTEGER NOT NULL,
+    n   INTEGER NOT NULL,
+    PRIMARY KEY (tid, pid)
+) WITHOUT ROWID""",
+    """CREATE TABLE groups (
+    axis   TEXT NOT NULL,
+    name   TEXT NOT NULL,
+    member TEXT NOT NULL,
+    PRIMARY KEY (axis, name, member)
+) WITHOUT ROWID""",
+    # issued_at is 0 until nothing of what was forgotten is left in any file.
+    """CREATE TABLE receipts (
+    id        TEXT PRIMARY KEY,
+    asked_at  INTEGER NOT NULL,
+    issued_at INTEGER NOT NULL DEFAULT 0
+)""",
+    """CREATE TABLE forgotten (
+    number  INTEGER PRIMARY KEY,
+    receipt TEXT NOT NULL REFERENCES receipts (id),
+    unit    TEXT NOT NULL
+)""",
+    "CREATE INDEX forgotten_by_receipt ON forgotten (receipt)",
+)
+"""What holds units and what is told of them."""
 
-CREATE TABLE records (
-    call TEXT PRIMARY KEY,
-    body BLOB NOT NULL
-) WITHOUT ROWID;
 
-CREATE TABLE grants (
-    agent  TEXT PRIMARY KEY,
-    users  BLOB NOT NULL,
-    scopes BLOB NOT NULL
-) WITHOUT ROWID;
-"""
-
-
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection with the store's settings, usable from any one thread at a time.
 
     FULL: a commit returns when the log is flushed, so what is acknowledged outlives a power cut.
-    Transactions are begun and ended by hand.
+    ``secure_delete``: what is deleted is overwritten. Transactions are begun and ended by hand.
     """
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+    db = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=256
+    )
     try:
+        if read_only:
+            # A commit empties a reader's cache; the mapped file keeps what it read.
+            db.execute("PRAGMA query_only = ON")
+            db.execute("PRAGMA mmap_size = 68719476736")
+            return db
+        db.execute("PRAGMA secure_delete = ON")
+        if not path.stat().st_size:  # only then does it cost no write
+            db.execute(f"PRAGMA page_size = {PAGE}")
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
@@ -107,7 +170,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open or create the store's file, readable by its owner alone.
+    """Open or create the store's file, readable by its owner alone; bring an older one up to date.
 
     Raises :class:`WorldError` where it is no store, is of a newer schema, or cannot be opened.
     """
@@ -139,7 +202,32 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             "use the newer Isovist that wrote it"
         )
     if not tables:
-        db.executescript(
-            f"BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION}; "
-            f"PRAGMA user_version = {VERSION}; {_TABLES} COMMIT;"
-        )
+        create(db)
+    elif version < VERSION:
+        from isovist.storage import migration  # it knows all older tables, and few files need it
+
+        migration.to_newest(db, version)
+    (vacuum,) = db.execute("PRAGMA auto_vacuum").fetchone()
+    if vacuum != _INCREMENTAL:  # a migrated file, perhaps of a process that died before this
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        db.execute("VACUUM")
+
+
+_INCREMENTAL = 2
+
+
+def create(db: sqlite3.Connection) -> None:
+    """Make all tables of an empty file, in one transaction. Two processes may meet here: the
+    second finds them made."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            for statement in (META, RECORDS, GRANTS, *MEMORY):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION}")
+            db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

@@ -14,6 +14,7 @@ Rules, chosen by the text itself, mixed scripts included:
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 from threading import Lock
@@ -36,6 +37,11 @@ _WORD = rf"{_LETTER}(?:[[\p{{L}}\p{{N}}\p{{M}}_]--[{_UNSPACED}]])*+(?:'\p{{L}}++
 # A token is a run of an unspaced script, or words joined by up to three joiners; "c++" too.
 _TOKEN = regex.compile(
     rf"(?V1)[{_UNSPACED}]++|{_WORD}(?:[-./\\:@+\#=&%~]{{1,3}}{_WORD})*+(?:\+\+|\#(?![\p{{L}}\p{{N}}]))?"
+)
+# The same for a text of ASCII alone, which the plain module finds six times as fast.
+_ASCII_WORD = r"[A-Za-z0-9_]++(?:'[A-Za-z]++)*+"
+_ASCII_TOKEN = re.compile(
+    rf"{_ASCII_WORD}(?:[-./\\:@+#=&%~]{{1,3}}{_ASCII_WORD})*+(?:\+\+|#(?![A-Za-z0-9]))?"
 )
 _UNSPACED_RUN = regex.compile(rf"(?V1)[{_UNSPACED}]")
 _PART = regex.compile(
@@ -60,14 +66,14 @@ _STOP = frozenset(
     """.split()  # noqa: SIM905 # a list of words reads better as words
 )
 
-_stem = Stemmer.Stemmer("english").stemWord
+_stem = Stemmer.Stemmer("english", 0).stemWord  # without a memory: `_terms` has one
 _stem_lock = Lock()  # a Stemmer may serve one thread at a time
 
 
 def index_terms(text: str) -> dict[str, int]:
     """Each term of ``text`` with its count; the sum of the counts is the text's length."""
     counts: dict[str, int] = {}
-    for token in _TOKEN.findall(_normal(text)):
+    for token in _tokens(text):
         for term in _terms(token) if len(token) <= MAX_TERM else _split(token):
             counts[term] = counts.get(term, 0) + 1
     return counts
@@ -78,22 +84,29 @@ def query_terms(text: str) -> list[str]:
     unless nothing would be left."""
     kept: set[str] = set()
     stops: set[str] = set()
-    for token in _TOKEN.findall(_normal(text)):
+    for token in _tokens(text):
         terms = _terms(token) if len(token) <= MAX_TERM else _split(token)
         (stops if token.lower() in _STOP else kept).update(terms)
     return sorted(kept or stops)
 
 
-def _normal(text: str) -> str:
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFKC", text.replace("\u00ad", "").replace("’", "'"))
+def _tokens(text: str) -> list[str]:
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.replace("\u00ad", "").replace("’", "'"))
+    pattern = _ASCII_TOKEN if text.isascii() else _TOKEN
+    tokens: list[str] = pattern.findall(text)
+    return tokens
 
 
 @lru_cache(maxsize=1 << 15)
 def _terms(token: str) -> tuple[str, ...]:
     """``_split``, remembered: a pure function of the token, so what is kept shows in time alone."""
     return tuple(_split(token))
+
+
+def forget() -> None:
+    """Let go of every token that was met."""
+    _terms.cache_clear()
 
 
 def _split(token: str) -> list[str]:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Generic, TypeVar, Unpack, cast
+from typing import Generic, Literal, TypeVar, Unpack, cast
 
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, WorldError
@@ -27,10 +27,16 @@ from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.options import (
     CallOptions,
     ChatOptions,
+    LimitOptions,
     ListOptions,
+    MatchOptions,
+    MemoryReadOptions,
+    MemorySearchOptions,
+    PrefetchOptions,
     ReadOptions,
     RememberOptions,
     SearchOptions,
+    SessionSearchOptions,
     SpawnOptions,
     conversation,
 )
@@ -184,7 +190,7 @@ class Client:
         request = m.Grant(
             agent=agent,
             users=tuple(users),
-            scopes=tuple(scopes),  # type: ignore[arg-type] # the kernel checks the names
+            scopes=tuple(scopes),
             revoke=revoke,
             **options,
         )
@@ -246,6 +252,109 @@ class Client:
 
     def forget(self, id: str, **options: Unpack[CallOptions]) -> m.Forgotten:
         return self._ask(m.Forget(id=id, **options), m.Forgotten)
+
+    def memory_search(self, query: str, **options: Unpack[MemorySearchOptions]) -> m.Rounds:
+        """The best rounds for ``query``, one compact result a round, best first."""
+        return self._ask(m.MemorySearch(query=query, **options), m.Rounds)
+
+    def memory_read(
+        self, session: str, round: int, **options: Unpack[MemoryReadOptions]
+    ) -> m.Rounds:
+        """Whole rounds of a session that a search named, and their neighbours."""
+        return self._ask(m.MemoryRead(session=session, round=round, **options), m.Rounds)
+
+    def session_search(self, query: str, **options: Unpack[SessionSearchOptions]) -> m.Rounds:
+        """The best sessions for ``query``, whole, or with ``compact`` what was found of them."""
+        return self._ask(m.SessionSearch(query=query, **options), m.Rounds)
+
+    def full_context(self, **options: Unpack[LimitOptions]) -> m.Rounds:
+        """All that is in view, oldest first, the newest kept where not all fits."""
+        return self._ask(m.FullContext(**options), m.Rounds)
+
+    def memory_files(self, **options: Unpack[LimitOptions]) -> m.Files:
+        """The view as texts, one a scope (:func:`isovist.syscalls.files.write_files` writes
+        them)."""
+        return self._ask(m.MemoryFiles(**options), m.Files)
+
+    def prefetch(self, query: str, **options: Unpack[PrefetchOptions]) -> m.Prefetched:
+        """The block that :meth:`chat` would put before ``query``, without asking the model."""
+        return self._ask(m.Prefetch(query=query, **options), m.Prefetched)
+
+    def forget_matching(self, query: str, **options: Unpack[MatchOptions]) -> m.Matched:
+        """What of one's own fits ``query``, and a word; with it as ``confirm`` it is forgotten."""
+        return self._ask(m.ForgetMatching(query=query, **options), m.Matched)
+
+    def forget_user(
+        self, name: str, confirm: str = "", **options: Unpack[CallOptions]
+    ) -> m.Matched:
+        """Operator only: how many units the user has, and a word; with it the user is forgotten."""
+        return self._ask(m.ForgetUser(name=name, confirm=confirm, **options), m.Matched)
+
+    def receipt(
+        self, receipt: str, wait: bool = False, **options: Unpack[CallOptions]
+    ) -> m.ReceiptShown:
+        """Whether what was forgotten has left every file; with ``wait``, when it has."""
+        return self._ask(m.ReceiptOf(receipt=receipt, wait=wait, **options), m.ReceiptShown)
+
+    def expire(
+        self, id: str, version: int, at: str | None = None, **options: Unpack[CallOptions]
+    ) -> m.Stored:
+        """Let an own unit expire at ``at`` iff it is still at ``version`` (else ``ESTALE``)."""
+        request = m.Expire(id=id, version=version, at=at, **options)
+        return self._ask(request, m.Stored)
+
+    def rescope(
+        self, id: str, version: int, scope: str, **options: Unpack[CallOptions]
+    ) -> m.Stored:
+        """Give an own unit another audience iff it is still at ``version`` (else ``ESTALE``)."""
+        request = m.Rescope(id=id, version=version, scope=scope, **options)
+        return self._ask(request, m.Stored)
+
+    def view(self, **options: Unpack[ReadOptions]) -> m.ViewShown:
+        """What this reader sees and why: the partitions of its view, with how many units."""
+        return self._ask(m.ViewOf(**options), m.ViewShown)
+
+    def groups(
+        self, of: Literal["", "users", "agents"] = "", **options: Unpack[CallOptions]
+    ) -> m.GroupList:
+        """Operator only: the groups and who is in them."""
+        return self._ask(m.Groups(of=of, **options), m.GroupList)
+
+    def group_change(
+        self,
+        name: str,
+        of: Literal["users", "agents"],
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        **options: Unpack[CallOptions],
+    ) -> m.GroupList:
+        """Operator only: let members join and leave a group; the reply shows it as it now is."""
+        request = m.GroupChange(name=name, of=of, add=tuple(add), remove=tuple(remove), **options)
+        return self._ask(request, m.GroupList)
+
+    def export(self, name: str = "", **options: Unpack[CallOptions]) -> Iterator[str]:
+        """Operator only: the store's living units, or those of the user ``name``, as JSON lines,
+        newest first."""
+        after = ""
+        while True:
+            page = self._ask(m.Export(name=name, after=after, **options), m.Exported)
+            yield from page.lines
+            if not page.next:
+                return
+            after = page.next
+
+    def import_(self, lines: Sequence[str], **options: Unpack[CallOptions]) -> m.Imported:
+        """Operator only: take in 1 to 1,000 lines of an export, oldest first."""
+        return self._ask(m.Import(lines=tuple(lines), **options), m.Imported)
+
+    def backup(self, path: str, **options: Unpack[CallOptions]) -> m.BackedUp:
+        """Operator only: copy the store, while it works, to a new file at the absolute ``path``."""
+        return self._ask(m.Backup(path=path, **options), m.BackedUp)
+
+    def statistics(self, **options: Unpack[CallOptions]) -> dict[str, int]:
+        """Operator only: how much there is of what, in the kernel and its store."""
+        reply = self._ask(m.Statistics(**options), m.Figures)
+        return reply.figures
 
     def chat(self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]) -> m.Chatted:
         """Ask a model; the kernel injects what is in view unless ``memory=False``."""

@@ -83,9 +83,11 @@ def _field(rule: str, path: str, fields: tuple[msgspec.structs.FieldInfo, ...]) 
 
 
 def _tag(body: bytes) -> int:
-    """The tag of a MessagePack array whose first element is a small integer; else -1."""
+    """The tag of a MessagePack array whose first element is an integer below 256; else -1."""
     head = body[:1]
     start = {b"\xdc": 3, b"\xdd": 5}.get(head, 1)
     if len(body) > start and body[start] < 0x80:
         return body[start]
+    if len(body) > start + 1 and body[start] == 0xCC:
+        return body[start + 1]
     return -1

@@ -14,12 +14,16 @@ import msgspec
 
 from isovist.syscalls.records import (
     Barrier,
+    Group,
     Hit,
     Injected,
+    MemoryFile,
     Message,
     Mode,
     Model,
     Process,
+    Round,
+    Seen,
     Stream,
     Timings,
     Unit,
@@ -81,13 +85,14 @@ class SessionOpen(Call, frozen=True, array_like=True, kw_only=True, tag=4):
 class Grant(Call, frozen=True, array_like=True, kw_only=True, tag=5):
     """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``.
 
-    ``"*"`` in ``users`` means every user. With ``revoke`` the named rights are taken away. Takes
-    effect at once for running instances and is durable.
+    ``"*"`` in ``users`` means every user. A scope is ``user``, ``agent``, ``global``, or
+    ``@NAME``: units for the members of that group of users. With ``revoke`` the named rights are
+    taken away. Takes effect at once for running instances and is durable.
     """
 
     agent: str
     users: tuple[str, ...] = ()
-    scopes: tuple[Literal["user", "agent", "global"], ...] = ()
+    scopes: tuple[str, ...] = ()
     revoke: bool = False
 
 
@@ -139,8 +144,10 @@ class ListProcesses(Call, frozen=True, array_like=True, kw_only=True, tag=10):
 class Remember(Call, frozen=True, array_like=True, kw_only=True, tag=11):
     """Store one unit and reply when it is durable and lexically searchable.
 
-    ``scope`` that is missing, unknown or not granted stores the unit as private (pair), and the
-    reply's ``note`` says so. ``supersedes`` names an own unit that this one replaces in ranking.
+    ``scope`` is ``pair``, ``user``, ``agent``, ``global``, or two axes, users and agents, each
+    ``own``, ``all`` or a group: ``@team/own``, ``own/@writers``. One that is missing, unknown or
+    not granted stores the unit as private (pair), and the reply's ``note`` says so.
+    ``supersedes`` names an own unit that this one replaces in ranking.
     """
 
     text: str
@@ -253,9 +260,170 @@ class Cancel(Call, frozen=True, array_like=True, kw_only=True, tag=20):
     call: int
 
 
+class Expire(Call, frozen=True, array_like=True, kw_only=True, tag=21):
+    """Let an own unit expire ``at`` (ISO 8601 with a zone; in the past: at once; ``None``: never)
+    iff its version is still ``version`` (else ``ESTALE``)."""
+
+    id: str
+    version: int
+    at: str | None = None
+
+
+class Rescope(Call, frozen=True, array_like=True, kw_only=True, tag=22):
+    """Give an own unit another audience iff its version is still ``version`` (else ``ESTALE``).
+
+    ``scope`` as in ``remember``. Its owner may narrow it at any time; to reach more users takes
+    a grant and the reusable stream (``EPERM``). The id stays.
+    """
+
+    id: str
+    version: int
+    scope: str
+
+
+class Groups(Call, frozen=True, array_like=True, kw_only=True, tag=23):
+    """Operator only: the groups with their members; ``of`` keeps those of one axis."""
+
+    of: Literal["", "users", "agents"] = ""
+
+
+class GroupChange(Call, frozen=True, array_like=True, kw_only=True, tag=24):
+    """Operator only: let ``add`` join and ``remove`` leave the group ``name`` of users or of
+    agents; it is made when it is first named, and never unmade: without members it opens to
+    nobody. In force at once, and durable when the reply comes."""
+
+    name: str
+    of: Literal["users", "agents"]
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class ViewOf(Call, frozen=True, array_like=True, kw_only=True, tag=25):
+    """The reader's own view explained: which partitions, why, how many units. What lies outside
+    is not even counted."""
+
+    barrier_ms: int = 2000
+
+
+class MemorySearch(Call, frozen=True, array_like=True, kw_only=True, tag=26):
+    """The ``k`` (1 to 50) best rounds for ``query``, one compact result a round [S 3.3]."""
+
+    query: str
+    k: int = 8
+    since: str | None = None
+    until: str | None = None
+    barrier_ms: int = 2000
+
+
+class MemoryRead(Call, frozen=True, array_like=True, kw_only=True, tag=27):
+    """Whole rounds of ``session`` (the opaque name that a search gave): ``round`` and ``window``
+    (0 to 10) rounds on either side [S 3.3]."""
+
+    session: str
+    round: int
+    window: int = 1
+    barrier_ms: int = 2000
+
+
+class SessionSearch(Call, frozen=True, array_like=True, kw_only=True, tag=28):
+    """The ``k`` (1 to 20) best sessions for ``query``: messages are ranked, grouped by session
+    (best message first), and each session given whole; ``compact``: its found messages alone
+    [S 3.3, for comparison]."""
+
+    query: str
+    k: int = 3
+    compact: bool = False
+    barrier_ms: int = 2000
+
+
+class FullContext(Call, frozen=True, array_like=True, kw_only=True, tag=29):
+    """All that is in view, oldest first, up to ``limit`` characters (1 to 500,000), the newest
+    kept where not all fits [S 3.3, for comparison]."""
+
+    limit: int = 100_000
+    barrier_ms: int = 2000
+
+
+class MemoryFiles(Call, frozen=True, array_like=True, kw_only=True, tag=30):
+    """The view as text files, one a scope, each at most ``limit`` characters (1 to 200,000), the
+    newest kept where not all fits [M 3.4]."""
+
+    limit: int = 40_000
+    barrier_ms: int = 2000
+
+
+class Prefetch(Call, frozen=True, array_like=True, kw_only=True, tag=31):
+    """What ``chat`` would inject for ``query``: the fenced block, without asking the model."""
+
+    query: str
+    model: str = ""
+    budget: int | None = None
+    units: int = 4
+    kinds: tuple[str, ...] = ()
+    wait: Wait = "both"
+    barrier_ms: int = 2000
+
+
+class ForgetMatching(Call, frozen=True, array_like=True, kw_only=True, tag=32):
+    """Forget own units by query, in two steps: without ``confirm`` a dry run that shows which
+    (the own ones among the ``k``, 1 to 100, best) and gives a word; with that word as
+    ``confirm`` all and only those go, or ``ESTALE`` where the matches have changed since."""
+
+    query: str
+    k: int = 20
+    since: str | None = None
+    until: str | None = None
+    kinds: tuple[str, ...] = ()
+    confirm: str = ""
+    barrier_ms: int = 2000
+
+
+class ForgetUser(Call, frozen=True, array_like=True, kw_only=True, tag=33):
+    """Operator only: forget all units of the user ``name``, in every scope, its memberships, and
+    what it was granted; in two steps like ``forget.matching``."""
+
+    name: str
+    confirm: str = ""
+
+
+class ReceiptOf(Call, frozen=True, array_like=True, kw_only=True, tag=34):
+    """Whether the forgotten has left every file of the store; ``wait``: reply when it has."""
+
+    receipt: str
+    wait: bool = False
+
+
+class Export(Call, frozen=True, array_like=True, kw_only=True, tag=35):
+    """Operator only: the store's units as JSON lines, a page at a time; with ``name`` those of
+    one user. ``after`` is the last page's ``next``."""
+
+    name: str = ""
+    after: str = ""
+
+
+class Import(Call, frozen=True, array_like=True, kw_only=True, tag=36):
+    """Operator only: take in lines of an export, with their ids and versions. What is there
+    already, in the same words, is counted as known."""
+
+    lines: tuple[str, ...]
+
+
+class Backup(Call, frozen=True, array_like=True, kw_only=True, tag=37):
+    """Operator only: copy the store, while it works, to a new file at the absolute ``path``."""
+
+    path: str
+
+
+class Statistics(Call, frozen=True, array_like=True, kw_only=True, tag=38):
+    """Operator only: how much there is of what, in the kernel and its store."""
+
+
 Request = (
     Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
     | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
+    | Expire | Rescope | Groups | GroupChange | ViewOf | MemorySearch | MemoryRead
+    | SessionSearch | FullContext | MemoryFiles | Prefetch | ForgetMatching | ForgetUser
+    | ReceiptOf | Export | Import | Backup | Statistics
 )  # fmt: skip
 
 
@@ -341,6 +509,8 @@ class Stored(Reply, frozen=True, array_like=True, kw_only=True, tag=111):
     rule: str
     duplicate: bool = False
     note: str = ""
+    secrets: dict[str, int] = {}
+    """What the secrets guard replaced before anything was stored: how many of each type."""
 
 
 class Found(Reply, frozen=True, array_like=True, kw_only=True, tag=112):
@@ -366,7 +536,8 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     """The answer, and what the kernel did for it.
 
     ``finish``: stop, length or cancelled. ``counter`` names the tokenizer that counted the
-    budget. ``kept`` is the id of the stored exchange, where asked for.
+    budget. ``kept`` is the id of the stored exchange, where asked for; ``secrets`` says what the
+    secrets guard replaced in it, how many of each type.
     """
 
     text: str
@@ -384,6 +555,7 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     output_tokens: int
     injected_tokens: int
     kept: str = ""
+    secrets: dict[str, int] = {}
 
 
 class ModelList(Reply, frozen=True, array_like=True, kw_only=True, tag=115):
@@ -417,16 +589,117 @@ class Record(Reply, frozen=True, array_like=True, kw_only=True, tag=116):
 
 
 class Forgotten(Reply, frozen=True, array_like=True, kw_only=True, tag=117):
-    """The unit is in no view any more."""
+    """The unit is in no view any more. ``receipt`` names the demand that it leave every file;
+    ``derived`` lists units in view that say they come from it."""
 
     id: str
     user: str
     rule: str
+    receipt: str = ""
+    derived: tuple[str, ...] = ()
+
+
+class GroupList(Reply, frozen=True, array_like=True, kw_only=True, tag=118):
+    groups: tuple[Group, ...]
+
+
+class ViewShown(Reply, frozen=True, array_like=True, kw_only=True, tag=119):
+    """The partitions of the view of (``user``, ``agent``), narrow to wide."""
+
+    agent: str
+    user: str
+    rule: str
+    seen: tuple[Seen, ...]
+    barrier: Barrier
+
+
+class Rounds(Reply, frozen=True, array_like=True, kw_only=True, tag=120):
+    """``truncated``: more was in view than fits."""
+
+    rounds: tuple[Round, ...]
+    call: str
+    user: str
+    rule: str
+    barrier: Barrier
+    truncated: bool = False
+
+
+class Files(Reply, frozen=True, array_like=True, kw_only=True, tag=121):
+    files: tuple[MemoryFile, ...]
+    user: str
+    rule: str
+    barrier: Barrier
+
+
+class Prefetched(Reply, frozen=True, array_like=True, kw_only=True, tag=122):
+    """``text`` is the fenced block, empty where nothing in view is near enough."""
+
+    text: str
+    call: str
+    model: str
+    user: str
+    rule: str
+    injected: tuple[Injected, ...]
+    budget: int
+    counter: str
+    injected_tokens: int
+    barrier: Barrier
+    timings: Timings
+
+
+class Matched(Reply, frozen=True, array_like=True, kw_only=True, tag=123):
+    """``count`` units match, of which ``units`` shows up to 100. ``confirm`` is the word for the
+    second step, empty when that was it: then they are forgotten, and ``receipt`` names the
+    demand."""
+
+    units: tuple[Unit, ...]
+    count: int
+    confirm: str
+    receipt: str = ""
+
+
+class ReceiptShown(Reply, frozen=True, array_like=True, kw_only=True, tag=124):
+    """``issued_at`` (ns since 1970 UTC) is 0 until nothing of ``units`` is left in any file."""
+
+    receipt: str
+    asked_at: int
+    issued_at: int
+    units: tuple[str, ...]
+
+
+class Exported(Reply, frozen=True, array_like=True, kw_only=True, tag=125):
+    """``next`` continues; empty on the last page."""
+
+    lines: tuple[str, ...]
+    next: str = ""
+
+
+class Imported(Reply, frozen=True, array_like=True, kw_only=True, tag=126):
+    """``failed`` says of each line that was not taken which (from 0) and why, ``secrets`` what the
+    secrets guard replaced, how many of each type."""
+
+    stored: int
+    known: int
+    failed: tuple[str, ...] = ()
+    secrets: dict[str, int] = {}
+
+
+class BackedUp(Reply, frozen=True, array_like=True, kw_only=True, tag=127):
+    path: str
+    bytes: int
+
+
+class Figures(Reply, frozen=True, array_like=True, kw_only=True, tag=128):
+    """``figures`` by name; those of the store begin with ``store_``."""
+
+    figures: dict[str, int]
 
 
 AnyReply = (
     Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
     | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
+    | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
+    | Imported | BackedUp | Figures
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -450,6 +723,24 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     Models: ModelList,
     Why: Record,
     Cancel: Done,
+    Expire: Stored,
+    Rescope: Stored,
+    Groups: GroupList,
+    GroupChange: GroupList,
+    ViewOf: ViewShown,
+    MemorySearch: Rounds,
+    MemoryRead: Rounds,
+    SessionSearch: Rounds,
+    FullContext: Rounds,
+    MemoryFiles: Files,
+    Prefetch: Prefetched,
+    ForgetMatching: Matched,
+    ForgetUser: Matched,
+    ReceiptOf: ReceiptShown,
+    Export: Exported,
+    Import: Imported,
+    Backup: BackedUp,
+    Statistics: Figures,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -474,5 +765,23 @@ NAMES: dict[type[Call], str] = {
     Models: "models",
     Why: "why",
     Cancel: "cancel",
+    Expire: "expire",
+    Rescope: "rescope",
+    Groups: "groups",
+    GroupChange: "group.change",
+    ViewOf: "memory.view",
+    MemorySearch: "memory.search",
+    MemoryRead: "memory.read",
+    SessionSearch: "session.search",
+    FullContext: "memory.all",
+    MemoryFiles: "memory.files",
+    Prefetch: "prefetch",
+    ForgetMatching: "forget.matching",
+    ForgetUser: "forget.user",
+    ReceiptOf: "receipt",
+    Export: "export",
+    Import: "import",
+    Backup: "backup",
+    Statistics: "statistics",
 }
 """The name of each syscall, as documents, logs and audit records write it."""

@@ -11,6 +11,11 @@ import msgspec
 
 from isovist.syscalls.records import Hit, Mode, Partition, Unit
 
+NEXT_ROUND = -1
+"""As ``Put.round``: one more than the highest round of its session that is stored (1 in a new
+one). The store finds it where it commits, so no two writes get the same; ``Outcome.op`` says which
+it was."""
+
 
 class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Store a new unit. ``id`` is the opaque id made from ``partition`` and ``seq``.
@@ -35,6 +40,10 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     supersedes: str = ""
     meta: dict[str, str] = {}
+    handle: str = ""
+    """The opaque name of the owner's session; empty without one."""
+    version: int = 1
+    """Above 1 only for a unit that comes from an export."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,16 +57,48 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True):
     stored_at: int
 
 
-class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove unit ``id``."""
+class Expire(msgspec.Struct, frozen=True, kw_only=True):
+    """Let unit ``id`` expire at ``expires_at`` (ns; ``None``: never) iff its version is
+    ``version``; the new version is one more. Its text and vectors stay."""
 
     partition: Partition
     seq: int
     id: str
+    version: int
+    expires_at: int | None
+    stored_at: int
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """Re-scope: take unit ``id`` out of ``partition`` (where ``seq`` counts) into ``to`` (where
+    ``to_seq`` counts) iff its version is ``version``; the new version is one more.
+
+    The id stays. In ``to`` the unit is new: its place in lists is that of ``to_seq`` and
+    ``stored_at``. A twin there is ``EEXIST``. Vectors that are there move along; where they are
+    lacking, ``Outcome.chunks`` asks for them anew, under ``to`` and ``to_seq``.
+    """
+
+    partition: Partition
+    seq: int
+    id: str
+    version: int
+    to: Partition
+    to_seq: int
+    stored_at: int
+
+
+class Drop(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove unit ``id``. ``receipt`` (if any) is entered as asked for in the same transaction."""
+
+    partition: Partition
+    seq: int
+    id: str
+    receipt: str = ""
+    stored_at: int = 0
 
 
 class Vectors(msgspec.Struct, frozen=True, kw_only=True):
-    """The dense leg of an earlier write: one float32 vector a chunk, as bytes, in chunk order.
+    """The dense leg of an earlier write: one float16 vector a chunk, as bytes, in chunk order.
 
     Has no effect where the unit has since gone or has another version.
     """
@@ -70,14 +111,15 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True):
     vectors: tuple[bytes, ...]
 
 
-Op = Put | Replace | Drop | Vectors
+Op = Put | Replace | Expire | Move | Drop | Vectors
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an ``Op``, durable when it is given out. ``errno`` 0 iff it took effect.
 
     ``chunks`` are the texts that the dense leg still needs vectors for (empty for ``Drop``,
-    ``Vectors`` and duplicates).
+    ``Expire``, ``Vectors``, duplicates, and a ``Move`` whose vectors moved along). ``op`` holds
+    what was stored: secrets are replaced in it, and ``secrets`` counts them by type.
     """
 
     op: Op
@@ -87,6 +129,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     duplicate: bool = False
     chunks: tuple[str, ...] = ()
+    secrets: dict[str, int] = {}
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +165,27 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
 
 
-Query = SearchQuery | ReadQuery | ListQuery
+class RoundsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The living units of the view in these stretches of sessions.
+
+    ``wanted`` holds (handle, first round, last round), both inclusive. The answer has the
+    stretches in the order asked, each by round, then by order of storing; no unit twice, at most
+    ``limit`` units, and no more text than a page of a list holds.
+    """
+
+    wanted: tuple[tuple[str, int, int], ...]
+    now: int
+    limit: int = 500
+
+
+class CountQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How many living units each partition of the view holds: ``Selection.counts``."""
+
+    now: int
+    kinds: tuple[str, ...] = ()
+
+
+Query = SearchQuery | ReadQuery | ListQuery | RoundsQuery | CountQuery
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,9 +215,21 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     candidates: tuple[Candidate, ...] = ()
     next: str = ""
+    counts: tuple[int, ...] = ()
+    """One number a partition of the view, in its order (``CountQuery`` alone)."""
 
     def units(self) -> tuple[Unit, ...]:
         return tuple(c.hit.unit for c in self.candidates)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a demand to forget: asked for at ``asked_at``; ``issued_at`` (0: not yet)
+    is when nothing of it was left in any file of the store. ``units`` are the forgotten ids."""
+
+    id: str
+    asked_at: int
+    issued_at: int
+    units: tuple[str, ...]
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,6 +60,41 @@ class ListOptions(ReadOptions, total=False):
     kinds: tuple[str, ...]
 
 
+class MemorySearchOptions(ReadOptions, total=False):
+    k: int
+    since: str | None
+    until: str | None
+
+
+class MemoryReadOptions(ReadOptions, total=False):
+    window: int
+
+
+class SessionSearchOptions(ReadOptions, total=False):
+    k: int
+    compact: bool
+
+
+class LimitOptions(ReadOptions, total=False):
+    limit: int
+
+
+class PrefetchOptions(ReadOptions, total=False):
+    model: str
+    budget: int | None
+    units: int
+    kinds: tuple[str, ...]
+    wait: Wait
+
+
+class MatchOptions(ReadOptions, total=False):
+    k: int
+    since: str | None
+    until: str | None
+    kinds: tuple[str, ...]
+    confirm: str
+
+
 class ChatOptions(ReadOptions, total=False):
     model: str
     max_tokens: int

@@ -31,6 +31,10 @@ class Axis(msgspec.Struct, frozen=True, array_like=True, order=True):
     kind: Literal["one", "group", "all"]
     name: str = ""
 
+    def __str__(self) -> str:
+        """As an audience writes it, seen from its owner: ``own``, ``@group`` or ``all``."""
+        return {"one": "own", "group": f"@{self.name}", "all": "all"}[self.kind]
+
     def admits(self, name: str, groups: frozenset[str] = frozenset()) -> bool:
         """True iff somebody called ``name``, a member of ``groups``, is admitted."""
         if self.kind == "one":
@@ -52,9 +56,10 @@ class Partition(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     @property
     def scope(self) -> str:
-        """The name of this audience's shape: pair, user, agent, global, or group."""
+        """The name of this audience's shape: pair, user, agent or global; where a group is in it,
+        both axes as :func:`audience_of` reads them (``@team/own``)."""
         if "group" in (self.users.kind, self.agents.kind):
-            return "group"
+            return f"{self.users}/{self.agents}"
         return {
             ("one", "one"): "pair",
             ("one", "all"): "user",
@@ -68,6 +73,24 @@ def partition_of(scope: str, user: str, agent: str) -> Partition:
     users = Axis("one", user) if scope in ("pair", "user") else ALL
     agents = Axis("one", agent) if scope in ("pair", "agent") else ALL
     return Partition(users, agents)
+
+
+def audience_of(scope: str, user: str, agent: str) -> Partition | None:
+    """The partition that ``scope`` names as seen from the pair: a named scope, or two axes as in
+    ``own/@writers``, ``@team/own``, ``@team/all``. ``None`` where it names none."""
+    if scope in SCOPES:
+        return partition_of(scope, user, agent)
+    users, slash, agents = scope.partition("/")
+    first, second = _axis(users, user), _axis(agents, agent)
+    return Partition(first, second) if slash and first and second else None
+
+
+def _axis(text: str, own: str) -> Axis | None:
+    if text == "own":
+        return Axis("one", own)
+    if text == "all":
+        return ALL
+    return Axis("group", text[1:]) if len(text) > 1 and text[0] == "@" else None
 
 
 class Reader(msgspec.Struct, frozen=True, array_like=True):
@@ -137,6 +160,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     supersedes: str = ""
     meta: dict[str, str] = {}
+    handle: str = ""
+    """Opaque name of the owner's session, by which its rounds can be read; empty without one."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +206,52 @@ class Injected(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     coverage: float = 0.0
     cosine: float = 0.0
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A named set of users or of agents: ``of`` says which. Members are sorted."""
+
+    name: str
+    of: Literal["users", "agents"]
+    members: tuple[str, ...]
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a view: its audience, why it is in the view, how many living units it
+    holds, and the last sequence number accepted in it."""
+
+    scope: str
+    users: str
+    agents: str
+    why: str
+    units: int
+    accepted: int
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One round as memory tools show it [S 3.3].
+
+    ``session`` is opaque (a unit without one has its own id there); ``owner`` is the agent where
+    it is not the reader's; ``date`` is ISO 8601, UTC. ``text`` is the best chunk (search, at most
+    1,000 characters) or the whole round (read, each message cut at 4,000 characters).
+    """
+
+    session: str
+    round: int
+    date: str
+    text: str
+    unit: str
+    owner: str = ""
+    score: float = 0.0
+
+
+class MemoryFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The view of one scope as a file [M 3.4]; ``truncated`` where more units than fit."""
+
+    name: str
+    text: str
+    units: int
+    truncated: bool = False
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):

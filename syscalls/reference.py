@@ -34,6 +34,10 @@ SHOWN = (
     records.Timings,
     records.Process,
     records.Model,
+    records.Group,
+    records.Seen,
+    records.Round,
+    records.MemoryFile,
 )
 """The records that requests and replies hold."""
 

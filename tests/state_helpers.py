@@ -119,9 +119,11 @@ class Desk:
 
     def select(self, *units: Put, **more: Any) -> list[ins.Instruction]:
         """Answer the newest retrieval with ``units``."""
-        key = self.one(ins.Retrieve).key
-        selection = Selection(candidates=tuple(candidate(unit) for unit in units))
-        return self.tell(ev.Retrieved, key=key, selection=selection, **more)
+        asked = self.one(ins.Retrieve)
+        found = tuple(candidate(unit) for unit in units)
+        selection = Selection(candidates=found, next=more.pop("next", ""))
+        fields = {"key": asked.key, "turn": asked.turn, "selection": selection, **more}
+        return self.tell(ev.Retrieved, **fields)
 
     # -- a chat
 
@@ -162,7 +164,8 @@ def candidate(put: Put, version: int = 1) -> Candidate:
     unit = Unit(
         id=put.id, version=version, text=put.text, kind=put.kind, scope=put.partition.scope,
         agent=put.agent, user=put.user, stream=put.stream, said_at=put.said_at,
-        stored_at=put.stored_at,
+        stored_at=put.stored_at, session=put.session, round=put.round, meta=put.meta,
+        supersedes=put.supersedes, handle=put.handle,
     )  # fmt: skip
     return Candidate(
         hit=Hit(unit=unit, chunk=put.text, score=1.0), partition=put.partition,

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from isovist.kernel.state.views import view_of
-from isovist.storage.embedder import HashEmbedder
+from isovist.storage.backend import Backend
+from isovist.storage.embedder import HashEmbedder, stored
 from isovist.storage.engine import MemoryEngine, prepare
 from isovist.syscalls.operations import Drop, Op, Outcome, Put, Replace, SearchQuery, Vectors
-from isovist.syscalls.records import Partition, Reader, View, partition_of
+from isovist.syscalls.records import Partition, Reader, View, audience_of
 
 DIM = 32
 EMBEDDER = HashEmbedder(DIM)
@@ -24,7 +25,8 @@ def view(user: str, agent: str) -> View:
 
 def put(seq: int, text: str, *, scope: str = "pair", user: str = "ana", agent: str = "p",
         **fields: Any) -> Put:  # fmt: skip
-    partition = partition_of(scope, user, agent)
+    partition = audience_of(scope, user, agent)
+    assert partition is not None, scope
     defaults: dict[str, Any] = {
         "id": f"{scope}-{user}-{agent}-{seq}",
         "kind": "note",
@@ -44,7 +46,7 @@ def vectors(op: Put | Replace, outcome: Outcome) -> Vectors:
         id=outcome.id,
         version=outcome.version,
         model=EMBEDDER.name,
-        vectors=tuple(EMBEDDER.embed(chunk).tobytes() for chunk in outcome.chunks),
+        vectors=tuple(stored(EMBEDDER.embed(chunk)) for chunk in outcome.chunks),
     )
 
 
@@ -67,6 +69,16 @@ def fill(engine: MemoryEngine, *ops: Op, embed: bool = True) -> None:
             engine.apply(later, done(later))
 
 
+def write(store: Backend, *ops: Op, embed: bool = True) -> list[Outcome]:
+    """Commit, apply, and the same again for the vectors."""
+    outcomes = store.commit(ops)
+    store.apply(outcomes)
+    if embed:
+        later = [vectors(o.op, o) for o in outcomes if isinstance(o.op, Put | Replace) and o.chunks]
+        store.apply(store.commit(later))
+    return outcomes
+
+
 def search(text: str, **fields: Any) -> SearchQuery:
     return SearchQuery(
         **{"text": text, "k": 8, "mode": "hybrid", "now": T0 + 1_000_000 * DAY // 1000, **fields}
@@ -78,4 +90,4 @@ def embedded(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 __all__ = ["DAY", "DIM", "EMBEDDER", "T0", "Drop", "Partition", "Vectors", "done", "embedded",
-           "fill", "put", "search", "vectors", "view"]  # fmt: skip
+           "fill", "put", "search", "vectors", "view", "write"]  # fmt: skip

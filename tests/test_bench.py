@@ -13,11 +13,15 @@ from typing import Any
 
 import bench
 import msgspec
+import numpy as np
 import pytest
 from bench import __main__ as command
 from bench.answers import Ledger, Owner
+from bench.corpora import LOADERS, Question
 from bench.facts import DECOYS, FACTS_EACH, KINDS, Drawer, holds_word
 from bench.lanes import environment
+from bench.population import Population
+from bench.recall import METRICS, Hit, highest
 from bench.report import (
     CannotRun,
     Progress,
@@ -28,6 +32,11 @@ from bench.report import (
     percentile,
 )
 from bench.text import Writer
+from bench.views import SHARES, recall
+
+from isovist.storage.chunks import dated
+from isovist.storage.words import index_terms, query_terms
+from isovist.syscalls.records import partition_of
 
 
 def a_report(*figures: object) -> Report:
@@ -176,7 +185,7 @@ def test_options_reach_the_bench(fake: Install, tmp_path: Path) -> None:
 
 def test_an_unknown_bench_is_named_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["nonsense"]) == 2
-    assert "answers, syscalls" in capsys.readouterr().err
+    assert ", ".join(command.BENCHES) in capsys.readouterr().err
     assert command.main(["--help"]) == 0
     assert command.main([]) == 2
 
@@ -243,6 +252,244 @@ def test_text_is_the_seeds_and_questions_differ() -> None:
     assert len({one.question() for _ in range(2_000)}) == 2_000
 
 
+# -- conversations with known evidence
+
+
+def written(folder: Path) -> Path:
+    """A data set of each kind, in its own form: two users each, all of it made up here."""
+    talks = []
+    for name, pet in (("c1", "a heron"), ("c2", "an otter")):
+        turns = [
+            {"speaker": "Ida", "dia_id": "D1:1", "text": "What did you see at the pond?"},
+            {"speaker": "Olav", "dia_id": "D1:2", "text": f"I saw {pet}.", "blip_caption": "reeds"},
+            {"speaker": "Ida", "dia_id": "D1:3", "text": "Lovely. I baked rye bread."},
+        ]
+        asked = [
+            {"question": "What did Olav see?", "evidence": ["D1:2; D1:9"], "category": 4},
+            {"question": "What was never said?", "evidence": ["D1:1"], "category": 5},
+            {"question": "Nothing named?", "evidence": [], "category": 1},
+        ]
+        talk = {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2031"}
+        talks.append({"sample_id": name, "conversation": talk, "qa": asked})
+    chats = [
+        {
+            "question_id": name,
+            "question": "Which bread did I bake?",
+            "question_type": "single",
+            "answer_session_ids": ["s2"],
+            "haystack_session_ids": ["s1", "s2", "s1"],
+            "haystack_dates": ["2031/05/20 (Tue) 02:21"] * 3,
+            "haystack_sessions": [
+                [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello!"}],
+                [{"role": "user", "content": f"I baked {bread} bread."}],
+                [{"role": "user", "content": "It rains."}, {"role": "user", "content": ""}],
+            ],
+        }
+        for name, bread in (("q1", "rye"), ("q2", "barley"))
+    ]
+    days = {
+        "2031-05-01": [{"query": "我今天在湖边看见了苍鹭", "response": "真好"}],
+        "2031-05-02": [{"query": "我烤了黑麦面包", "response": None}],
+    }
+    asked_of = ["5月2号我做了什么？", "我在湖边看见了什么？", "你好吗？", "6月1日呢？"]
+    files: dict[str, list[Any]] = {
+        "locomo/talks.json": [talks],
+        "longmemeval/longmemeval_s_tiny.jsonl": chats,
+        "memorybank/memory_bank_cn.json": [{u: {"history": days} for u in ("甲", "乙")}],
+        "memorybank/probing_questions_cn.jsonl": [{"甲": asked_of}, {"乙": asked_of[:2]}],
+    }
+    for path, lines in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+        (folder / path).write_text(text, "utf-8")
+    return folder
+
+
+def test_evidence_is_what_a_data_set_names_and_what_exists(tmp_path: Path) -> None:
+    sets = {name: load(written(tmp_path)) for name, load in LOADERS.items()}
+    turns = sets["locomo"]
+    assert [(q.user, q.gold) for q in turns.questions] == [
+        ("c1", frozenset({"c1/D1:2"})),
+        ("c2", frozenset({"c2/D1:2"})),
+    ]
+    assert [(u.number, len(u.labels)) for u in turns.histories[0].rounds] == [(1, 2), (2, 1)]
+    assert "Olav: I saw a heron. [photo: reeds]" in turns.histories[0].rounds[0].text
+    chats = sets["longmemeval"]
+    assert chats.questions[0].gold == {"q1/1"}
+    sessions = [unit.session for unit in chats.histories[0].rounds]
+    assert sessions == ["q1/0", "q1/1", "q1/2"]  # a repeated session id is two sessions
+    asked = sets["memorybank"].questions
+    assert [(q.kind, q.gold) for q in asked if q.user == "甲"] == [
+        ("dated", frozenset({"甲/2031-05-02"})),
+        ("quoting", frozenset({"甲/2031-05-01"})),
+    ]
+    assert len(turns.first(1).questions) == 1
+
+
+def test_recall_counts_labels_ranks_whole_units_and_sessions() -> None:
+    question = Question("q", "u", "?", "", frozenset({"a", "b"}))
+    hits = [Hit(frozenset(names), 600) for names in ("x", "a", "a", "b")]
+    found = {
+        name: metric(hits, question, 2)
+        for metrics in METRICS.values()
+        for name, metric in metrics.items()
+        if name != "ndcg@10"
+    }
+    assert found["recall@5"] == found["all@5"] == found["any@1"] + 1 == 1.0
+    assert (found["chars@1500"], found["chars@3000"]) == (0.5, 1.0)
+    best = 1 + 1 / np.log2(3)
+    turns, days = METRICS["locomo"]["ndcg@10"], METRICS["longmemeval"]["ndcg@10"]
+    assert turns(hits, question, 2) == pytest.approx((1 / np.log2(3) + 1 / np.log2(5)) / best)
+    assert days(hits, question, 2) == pytest.approx((1 / np.log2(3) + 1 / np.log2(4)) / best)
+    assert turns([], question, 2) == 0.0
+
+
+def test_what_does_not_fit_is_passed_over() -> None:
+    question = Question("q", "u", "?", "", frozenset({"a"}))
+    hits = [Hit(frozenset("x"), 1000), Hit(frozenset("y"), 501), Hit(frozenset("a"), 500)]
+    assert METRICS["locomo"]["chars@1500"](hits, question, 1) == 1.0
+
+
+def test_a_difference_is_below_only_where_chance_does_not_explain_it() -> None:
+    rng = np.random.default_rng(5)
+    noise = rng.choice([-1.0, 0.0, 1.0], 400)
+    assert highest(noise - noise.mean(), seed=1) > 0
+    assert highest(noise - noise.mean() - 0.3, seed=1) < 0
+    assert highest(np.zeros(3), seed=1) == 0.0
+
+
+def governed(folder: Path) -> Path:
+    """One of each kind of question about who may know what, all of it made up here."""
+    at = "2031-05-0{}T09:00:00Z".format
+    memories = [
+        {"id": "m1", "content": "The pump code is blue.", "scope": "user:a", "created_at": at(1)},
+        {"id": "m2", "content": "The pump code is green.", "scope": "team:t", "created_at": at(4)},
+        {"id": "m3", "content": "Ada dislikes meetings.", "scope": "user:a", "created_at": at(1)},
+    ]
+    events = [
+        {"t": at(2), "type": "promote", "memory_id": "m1", "to_scope": "team:t"},
+        {"t": at(4), "type": "supersede", "memory_id": "m1", "by": "m2"},
+        {"t": at(6), "type": "delete", "memory_id": "m2"},
+    ]
+    asked = {
+        1: ([], ["m1", "m3"], "current"),
+        3: (["m1"], ["m3"], "current"),
+        5: (["m2"], ["m1", "m3"], "current"),
+        7: ([], ["m2", "m3"], "current"),
+    }
+    queries: list[dict[str, object]] = [
+        {"id": f"q{day}", "principal": "b", "as_of": at(day), "question": "What is the pump code?",
+         "must_retrieve": must, "must_not_retrieve": banned, "temporal_mode": mode}
+        for day, (must, banned, mode) in asked.items()
+    ]  # fmt: skip
+    queries.append({**queries[2], "id": "q", "must_retrieve": ["m1", "m2"],
+                    "must_not_retrieve": [], "temporal_mode": "history"})  # fmt: skip
+    scenario = {
+        "scenario_id": "pump",
+        "scopes": [
+            {"id": "user:a", "kind": "user", "members": ["a"]},
+            {"id": "team:t", "kind": "group", "members": ["a", "b"]},
+        ],
+        "principals": [{"id": "a"}, {"id": "b"}],
+        "memories": memories,
+        "events": events,
+        "queries": queries,
+    }
+    plain = {"user_id": "test-user", "scope": ["domain:code"], "aliases": [], "superseded_by": None,
+             "resolved_at": None, "created_at": at(1), "updated_at": at(2)}  # fmt: skip
+    beliefs = [
+        {**plain, "_id": "old", "content": "Uses tabs.", "superseded_by": "new"},
+        {**plain, "_id": "new", "content": "Uses spaces for indentation.", "aliases": ["indent"]},
+        {**plain, "_id": "other", "content": "Uses an indent of three.", "user_id": "another"},
+        {**plain, "_id": "tale", "content": "The indent is a dungeon.", "scope": ["domain:tale"]},
+        {**plain, "_id": "done", "content": "Which indent?", "resolved_at": at(1)},
+    ]
+    expect = {"relevantBeliefs": {"shouldOnlyInclude": ["new"]},
+              "openQuestions": {"mustInclude": ["new"]}}  # fmt: skip
+    cases = [{"caseId": "c", "scope": ["domain:code"], "query": "indent width?", "expect": expect}]
+    session = {"caseId": "s", "turns": [
+        {"turnIndex": 0, "scope": ["domain:code"], "userMessage": "Which caret width?",
+         "assistantMessage": "Two.", "expect": {}, "createBeliefAtTurn":
+         {**plain, "_id": "caret", "content": "Wants a wide cursor.", "aliases": []},
+         "updateBeliefAtTurn": {"beliefId": "caret", "addAliases": ["caret"]}},
+        {"turnIndex": 1, "scope": ["domain:code"], "userMessage": "The caret width?",
+         "assistantMessage": "Two.", "expect": {
+             "relevantBeliefs": {"shouldOnlyInclude": ["caret"]},
+             "topicRetrieval": {"shouldRetrieveTurns": [0]}}},
+    ]}  # fmt: skip
+    turns = [
+        {"turn_id": f"t{i}", "speaker": {"principal_id": "ada"}, "text": text}
+        for i, text in enumerate(
+            ["The locker number is K-77, in hall 9.", "The kettle is in room 4.",
+             "Please forget my locker."]
+        )
+    ]  # fmt: skip
+    checkpoints = [
+        {"checkpoint_id": f"k{i}", "episode_id": "e", "as_of_turn_id": turn, "query_type": kind,
+         "asker": {"principal_id": who}, "query_text": question, "judge_spec": {"include": include},
+         "leak_targets": targets}
+        for i, (turn, kind, who, question, include, targets) in enumerate([
+            ("t1", "utility", "ada", "Which locker is mine?", ["K-77", "not said"], []),
+            ("t1", "utility", "bo", "Where is the kettle?", ["room 4|kitchen", "hall 9"], []),
+            ("t1", "privacy", "bo", "Which locker has Ada?", [], ["k-77", "yes", "M-88"]),
+            ("t2", "safety", "ada", "Which locker was mine?", [], ["K-77"]),
+        ])
+    ]  # fmt: skip
+    principals = [{"principal_id": "ada"}, {"principal_id": "bo"}]
+    episode = {"episode_id": "e", "entities": {"principals": principals}, "turns": turns}
+    files: dict[str, list[Any]] = {
+        "smgb/scenarios.jsonl": [scenario],
+        "precisionmembench/beliefs.seed.json": [beliefs],
+        "precisionmembench/retrieval.cases.json": [cases],
+        "precisionmembench/session-retrieval.cases.json": [[session]],
+        "gatemem/office/episodes.jsonl": [episode],
+        "gatemem/office/checkpoints.jsonl": checkpoints,
+    }
+    for path, lines in files.items():
+        (folder / path).parent.mkdir(exist_ok=True, parents=True)
+        (folder / path).write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+    return folder
+
+
+# -- a population of views
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_readers_with_small_and_large_views_are_there(seed: int, tmp_path: Path) -> None:
+    population = Population(120_000, seed, tmp_path)
+    assert population.sizes.sum() == population.units
+    seats = population.seats(SHARES)
+    assert [seat.share for seat in seats[:3]] == pytest.approx([0.006, 0.1, 0.5], rel=0.2)
+    assert seats[3].share > 0.95
+    for seat in seats:
+        reader = seat.view.reader
+        assert len({*seat.places}) == len(seat.places) <= len(seat.view.partitions)
+        assert {population.partitions[place] for place in seat.places} <= {*seat.view.partitions}
+        assert seat.members.sum() == population.sizes[[*seat.places]].sum()
+        private = [p for p in seat.view.partitions if p.users.kind == p.agents.kind == "one"]
+        assert private == [partition_of("pair", reader.user, reader.agent)]
+
+
+def test_a_populations_units_are_the_seeds_and_words_are_one_term_each(tmp_path: Path) -> None:
+    one, same, other = (
+        Population(400, seed, tmp_path / name) for seed, name in ((1, "a"), (1, "b"), (2, "c"))
+    )
+    assert [*one.draw()] == [*same.draw()] == [*other.draw()] == [400]
+    assert [*one.draw()] == []  # it is kept
+    texts = [[p.text(unit) for unit in range(400)] for p in (one, same, other)]
+    assert texts[0] == texts[1] != texts[2]
+    assert (one.vectors == same.vectors).all()
+    assert np.linalg.norm(one.vectors.astype(np.float32), axis=1) == pytest.approx(1, abs=1e-3)
+    for unit, text in enumerate(texts[0][:20]):
+        assert len(query_terms(text)) == len(set(text.split()))
+        said = index_terms(dated(text, one.said_at(unit)))
+        assert sum(said.values()) == one.lengths[unit]
+
+
+def test_recall_is_the_mean_share_of_what_is_right() -> None:
+    assert recall([["a", "b"], ["c", "d"]], [["b", "a"], ["c", "x"]]) == 0.75
+
+
 # -- that they run, over a real kernel each
 
 
@@ -292,6 +539,18 @@ def test_answers_runs_and_nobody_is_shown_what_is_not_theirs() -> None:
     assert found["gold_injected"]["value"] >= 12
 
 
+def test_views_runs_and_without_a_graph_finds_all_that_brute_force_finds() -> None:
+    found = run_bench("views", "--seed", "3", "--seconds", "0")
+    for view in ("0.6%", "10%", "50%", "100%"):
+        for mode in ("graphs", "int8"):
+            for leg in ("dense", "hybrid"):
+                assert found[f"3k.{mode}.{view}.recall.{leg}"]["value"] == 1
+            assert found[f"3k.{mode}.{view}.p50"]["value"] > 0
+        assert found[f"3k.peer.SQLite FTS5, owner column.{view}.p50"]["value"] > 0
+    assert 0 < found["3k.int8.memory"]["value"] <= found["3k.int8.memory.peak"]["value"]
+    assert found["round.bytes.synthetic"]["reference"]["value"] == 11.4
+
+
 def test_a_model_that_is_not_installed_is_said_and_is_no_missed_bar() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "answers", "--quick", "--model", "no-such-model"],
@@ -304,3 +563,98 @@ def test_a_model_that_is_not_installed_is_said_and_is_no_missed_bar() -> None:
     assert done.returncode == 2
     assert "no-such-model" in done.stderr
     assert "isovist model add" in done.stderr
+
+
+def test_recall_runs_over_the_store_and_dumps_ranks_without_text(tmp_path: Path) -> None:
+    data, dump = written(tmp_path), tmp_path / "ranks"
+    found = run_bench(
+        *("recall", "--data", str(data), "--embedder", "hash"),
+        *("--cache", str(tmp_path / "vectors"), "--dump", str(dump)),
+    )
+    for name, metrics in METRICS.items():
+        for setting in ("each", "pooled"):
+            for metric in metrics:
+                for mode in ("bm25", "dense", "rrf", "hybrid"):
+                    assert 0 <= found[f"{name}.{setting}.{mode}.{metric}"]["value"] <= 1
+                assert found[f"{name}.{setting}.below.{metric}"]["bar"] == ">= 0"
+    assert found["locomo.each.hybrid.chars@1500"]["value"] == 1.0
+    lines = [json.loads(line) for line in dump.read_text().splitlines()]
+    assert len(lines) == 2 * 4 * (2 + 2 + 4)
+    assert all(
+        rank == 1
+        for line in lines
+        for rank in line["gold"].values()
+        if line["set"] == "locomo" and line["setting"] == "each"
+    )
+    assert "heron" not in dump.read_text()
+
+
+def test_recall_without_its_data_could_not_run(tmp_path: Path) -> None:
+    for more in ([], ["--data", str(tmp_path)], ["--data", str(tmp_path), "--sets", "nonsense"]):
+        done = command.main(["recall", "--embedder", "hash", "--cache", str(tmp_path), *more])
+        assert done == command.FAILED
+
+
+def test_govern_finds_what_must_be_found_and_nothing_that_must_not(tmp_path: Path) -> None:
+    data, failed = governed(tmp_path), tmp_path / "failed"
+    found = run_bench("govern", "--data", str(data), "--embedder", "hash", "--dump", str(failed))
+    assert failed.read_text() == ""
+    names = ("smgb", "precisionmembench", "gatemem")
+    assert {name: (found[f"{name}.passed"]["value"], found[f"{name}.passed"]["unit"])
+            for name in names} == {
+        "smgb": (5, "of 5"),
+        "precisionmembench": (3, "of 3"),
+        "gatemem": (4, "of 4"),
+    }  # fmt: skip
+    assert found["smgb.passed"]["holds"] is True
+    for name in names:
+        # Something could have leaked, and in one scope it does.
+        assert found[f"{name}.must_not"]["unit"] != "of 0"
+        assert found[f"{name}.must_not"]["reference"]["value"] > 0
+    apart = {k: f["value"] for k, f in found.items() if ".apart." in k and f["value"]}
+    assert apart.pop("precisionmembench.apart.injected", 0) >= 0
+    assert apart.pop("precisionmembench.apart.injected_beside", 0) >= 0
+    assert apart == {
+        "gatemem.apart.needed_unsaid": 1,
+        "gatemem.apart.needed_withheld": 1,
+        "gatemem.apart.banned_short": 1,
+        "gatemem.apart.banned_unsaid": 1,
+    }
+
+
+@pytest.mark.promise("write.durable", "erase.complete", "kernel.survives")
+def test_crash_runs_and_loses_nothing() -> None:
+    found = run_bench("crash")
+    figures = {name: f for name, f in found.items() if name != "config"}
+    assert [name for name, f in figures.items() if f["holds"] is False] == []
+    assert figures["kills"]["value"] == 4
+    assert figures["kills.lost"]["value"] == figures["kills.ghosts"]["value"] == 0
+    assert figures["power.wrong"]["value"] == figures["disk.wrong"]["value"] == 0
+    assert figures["power.caught"]["value"] > 0
+
+
+@pytest.mark.promise("erase.complete")
+def test_erase_runs_and_finds_nothing_left() -> None:
+    found = run_bench("erase")
+    figures = {name: f for name, f in found.items() if name != "config"}
+    assert [name for name, f in figures.items() if f["holds"] is False] == []
+    assert figures["before.in_files"]["value"] == figures["words"]["value"]
+    assert figures["left.words_in_files"]["value"] == 0
+
+
+def test_writes_states_what_stands_beside_it() -> None:
+    found = run_bench("writes", "--embedder", "hash", "--seed", "3")
+    bars = {k: f["bar"] for k, f in found.items() if k != "config" and f["bar"]}
+    assert bars == {
+        "single.lexical.p50": "<= 8",
+        "single.both.p50": "<= 20",
+        "single.waiting": "== 0",
+        "import.rate": ">= 1000",
+        "groups.rate": ">= 1000",
+    }
+    assert found["single.waiting"]["value"] == 0
+    for leg in ("lexical", "both"):
+        assert 0 < found[f"single.{leg}.p50"]["value"] <= found[f"single.{leg}.p99"]["value"]
+        assert found[f"single.{leg}.p50"]["reference"]["value"] > 0
+    assert found["single.both.beside_paper"]["reference"]["value"] == 56.9
+    assert found["groups.apply.p50"]["value"] > 0

@@ -343,7 +343,9 @@ def test_wrong_usage_is_told_in_two_lines_and_exits_with_2(
     [
         "down", "ps", "kill 1", "run x.py", "why c1", "memory ls --user ana",
         "memory show u1 --user ana", "memory search q --user ana",
-        "memory forget u1 --user ana --yes", "grant a --user ana",
+        "memory forget u1 --user ana --yes", "grant a --user ana", "forget-user ana --yes",
+        "memory recall q --user ana", "memory round s1 0 --user ana", "memory receipt r1",
+        "memory files f --user ana", "memory forget --query q --user ana --yes",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("json", [False, True])
@@ -359,7 +361,7 @@ def test_without_a_kernel_the_exit_code_is_3(
     assert out or not json
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS - {"memory", "model"}))
+@pytest.mark.parametrize("command", sorted(COMMANDS - {"memory", "model", "group"}))
 def test_every_command_explains_itself_and_takes_the_common_options(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,6 +40,8 @@ def test_doctor_finds_a_sound_machine_and_a_running_kernel(shell: Shell) -> None
     assert found["embedder"].detail == "hash-256, 256 dimensions"
     assert found["store"].detail.endswith("sound")
     assert "runs as process" in found["kernel"].detail
+    assert found["index"].detail.startswith("indexed engine: words ")
+    assert found["memory"].detail.startswith("0 chunks, 0 partitions, ")
     assert found["models"].state == "warn"
     assert "model add smollm2" in found["models"].hint
 

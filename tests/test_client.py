@@ -632,6 +632,13 @@ def test_the_options_are_the_optional_fields_of_the_requests():
         m.Read: (options.ReadOptions, set()),
         m.MemoryList: (options.ListOptions, set()),
         m.Chat: (options.ChatOptions, {"stream"}),
+        m.MemorySearch: (options.MemorySearchOptions, set()),
+        m.MemoryRead: (options.MemoryReadOptions, set()),
+        m.SessionSearch: (options.SessionSearchOptions, set()),
+        m.FullContext: (options.LimitOptions, set()),
+        m.MemoryFiles: (options.LimitOptions, set()),
+        m.Prefetch: (options.PrefetchOptions, set()),
+        m.ForgetMatching: (options.MatchOptions, set()),
         m.Ping: (options.CallOptions, {"payload"}),
     }
     for request, (typed, own) in pairs.items():

@@ -33,7 +33,7 @@ from isovist.kernel.drivers.protocol import (
 from isovist.kernel.drivers.scripted import TOKENIZER, scripted_count, scripted_prompt
 from isovist.kernel.drivers.supervisor import OUTBOX_BYTES, STDERR_BYTES, Death, DriverProcess
 from isovist.kernel.tokens import CountCache, ProcessCounter, ScriptedCounter, text_key
-from isovist.storage.embedder import make_embedder
+from isovist.storage.embedder import make_embedder, stored
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.records import Message
 
@@ -114,7 +114,12 @@ async def test_the_embedder_gives_the_vectors_of_its_library() -> None:
         message = await peer.next()
         assert isinstance(message, Embedded)
         for text, vector in zip(("Ana deploys", "安娜"), message.vectors, strict=True):
-            assert np.array_equal(np.frombuffer(vector, "<f4"), embedder.embed(text))
+            assert vector == stored(embedder.embed(text))
+        peer.send(Embed(2, ("Ana deploys",), question=True))
+        message = await peer.next()
+        assert isinstance(message, Embedded)
+        (vector,) = message.vectors
+        assert np.array_equal(np.frombuffer(vector, "<f4"), embedder.embed_query("Ana deploys"))
 
 
 async def test_an_unknown_embedder_is_fatal() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -34,7 +34,7 @@ settle = trio.testing.wait_all_tasks_blocked
 class Scribe:
     """Stands in for the process: comes up when told, answers when told."""
 
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, keep: Sequence[str] = ()) -> None:
         self.pid = 1
         self.alive = True
         self.asked: list[Embed] = []
@@ -260,7 +260,7 @@ def test_of_a_long_question_the_beginning_and_the_end_are_embedded(
     class Recorder:
         name, dim = "recorder", 2
 
-        def embed(self, text: str) -> NDArray[np.float32]:
+        def embed_query(self, text: str) -> NDArray[np.float32]:
             embedded.append(text)
             return np.array([1.0, 0.0], dtype=np.float32)
 

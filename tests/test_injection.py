@@ -128,6 +128,17 @@ async def test_memory_makes_room_when_the_context_is_short() -> None:
     assert tight.shown == wide.shown[:-1], "the least relevant made room"
 
 
+async def test_without_messages_the_block_alone_is_made() -> None:
+    facts = [candidate("Ana deploys on Tuesdays"), candidate("Ana's locker is 4417")]
+    alone, placed = await inject(*facts, messages=()), await inject(*facts)
+    assert alone.messages == ()
+    assert placed.messages[0].content == f"{alone.block}\n\nWhen does Ana deploy?"
+    assert alone.prompt_tokens == alone.injected_tokens == await tokens(alone.block)
+    assert alone.shown == placed.shown
+    assert (await inject(*facts, messages=(), budget=3)).block == ""
+    assert (await inject(messages=())).block == ""
+
+
 async def test_a_prompt_that_cannot_fit_names_both_numbers() -> None:
     with pytest.raises(CallerError, match="exceed the model's context of 70") as e:
         await inject(context=70, messages=(Message("user", "word " * 30),))

@@ -696,6 +696,8 @@ def test_a_corrupt_config_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("context = 'many'", "context"),
         ("context = 3", "context"),
         ("embedder = 7", "embedder"),
+        ("room = -1", "room"),
+        ("graphs = 'often'", "graphs"),
     ):
         file.write_text(text)
         with pytest.raises(IsovistError) as e:

@@ -211,6 +211,19 @@ def test_a_lost_vector_blocks_nobody_and_is_not_hidden() -> None:
     assert desk.reply().barrier.state == "ready"
 
 
+def test_a_partition_given_up_sets_free_once() -> None:
+    barrier = Barrier()
+    first, other = barrier.accept(P), barrier.accept(Q)
+    assert barrier.wait(1, (P, Q), ("lexical",))
+    assert barrier.wait(2, (P,), ("lexical",))
+    assert not barrier.give_up(1, (P,))
+    # What it has given up comes all the same, while it waits for the other.
+    assert barrier.show(P, first, LEGS) == [2]
+    barrier.validate()
+    assert barrier.show(Q, other, LEGS) == [1]
+    barrier.validate()
+
+
 def test_vectors_of_a_unit_that_was_written_anew_mend_nothing() -> None:
     barrier = Barrier()
     first, second = barrier.accept(P), barrier.accept(P)

@@ -11,6 +11,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
+from isovist.syscalls.operations import NEXT_ROUND
 from isovist.syscalls.records import Message
 
 BAD: list[tuple[str, Errno, dict[str, Any]]] = [
@@ -115,10 +116,12 @@ def test_a_kept_exchange_is_private_to_its_pair() -> None:
     op: Any = desk.one(ins.Commit).op
     assert (op.partition.scope, op.user, op.agent) == ("pair", "ana", "plan")
     assert (op.kind, op.stream, op.session) == ("conversation", "protected", "s1")
+    assert op.round == NEXT_ROUND
     assert op.text == "User: when?\nAssistant: Tuesday"
     assert desk.reply() is None
-    desk.commit(op)
+    desk.commit(op, secrets={"aws-key": 1})
     assert desk.reply().kept == op.id
+    assert desk.reply().secrets == {"aws-key": 1}
 
 
 def test_a_store_that_fails_takes_no_answer_away() -> None:

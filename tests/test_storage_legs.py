@@ -11,7 +11,9 @@ from storage_helpers import DIM as DIMENSIONS
 from storage_helpers import EMBEDDER, Drop, embedded, fill, put, search, view
 
 from isovist.storage.chunks import dated
+from isovist.storage.embedder import stored
 from isovist.storage.engine import MemoryEngine
+from isovist.storage.lexical import Delta
 from isovist.storage.words import index_terms, query_terms
 from isovist.syscalls.operations import Put, Selection
 from isovist.syscalls.records import View
@@ -60,7 +62,10 @@ def brute_bm25(puts: list[Put], reader: View, query: str) -> list[tuple[str, flo
 def brute_dense(puts: list[Put], reader: View, query: str) -> list[tuple[str, float]]:
     q = embedded(query)
     mine = visible(puts, reader)
-    scores = {p.id: float((EMBEDDER.embed(dated(p.text, p.said_at)) * q).sum()) for p in mine}
+    scores = {}
+    for p in mine:
+        vector = stored(EMBEDDER.embed(dated(p.text, p.said_at)))
+        scores[p.id] = float((np.frombuffer(vector, "<f2").astype(np.float32) * q).sum())
     return firsts(sorted(mine, key=lambda p: (-scores[p.id], *order(reader, p))), scores)
 
 
@@ -145,3 +150,25 @@ def test_rare_texts_are_found_behind_any_number_of_copies() -> None:
     for mode in ("bm25", "dense", "rrf", "hybrid"):
         found = engine.select(view("ana", "p"), search("tea", mode=mode), embedded("tea"))
         assert [c.hit.unit.id for c in found.candidates] == [copies[-1].id, rare.id], mode
+
+
+@given(st.lists(st.integers(0, 5), max_size=200))
+def test_a_delta_holds_the_terms_of_what_is_in_and_of_nothing_else(steps: list[int]) -> None:
+    delta, model = Delta(), dict[int, dict[int, int]]()
+    for slot, step in enumerate(steps):
+        if step < 3 and model:
+            gone = sorted(model)[step % len(model)]
+            delta.remove(gone)
+            del model[gone]
+        else:
+            terms = {step + 1: 1 + slot % 3, 100 + slot: 2}
+            delta.add(slot, terms)
+            model[slot] = terms
+    held: dict[int, dict[int, int]] = {}
+    for tid, count, place in zip(*(column.tolist() for column in delta.entries()), strict=True):
+        if count:
+            held.setdefault(delta.slots[place], {})[tid] = count
+    assert held == model
+    assert sorted(delta.living()) == sorted(model)
+    assert all(slot in delta for slot in model)
+    assert len(delta.slots) <= max(64, 2 * len(model) + 1)

@@ -14,10 +14,12 @@ from typing import NoReturn
 
 import msgspec
 import pytest
-from storage_helpers import DIM, EMBEDDER, T0, embedded, put, search, vectors, view
+from storage_helpers import DIM, EMBEDDER, T0, embedded, put, search, vectors, view, write
 
-from isovist.storage import engine, schema, words
+from isovist.storage import engine, forward, prepared, schema, words
 from isovist.storage.backend import Backend
+from isovist.storage.embedder import stored
+from isovist.storage.indexed import Tuning
 from isovist.storage.memory import MemoryStore
 from isovist.storage.store import Store
 from isovist.syscalls.errors import Errno, WorldError
@@ -25,7 +27,6 @@ from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Drop,
     ListQuery,
-    Op,
     Outcome,
     Put,
     ReadQuery,
@@ -48,16 +49,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     assert made.restore() == ()
     yield made
     made.close()
-
-
-def write(store: Backend, *ops: Op, embed: bool = True) -> list[Outcome]:
-    """Commit, apply, and the same again for the vectors."""
-    outcomes = store.commit(ops)
-    store.apply(outcomes)
-    if embed:
-        later = [vectors(o.op, o) for o in outcomes if isinstance(o.op, Put | Replace) and o.chunks]
-        store.apply(store.commit(later))
-    return outcomes
 
 
 def texts(store: Backend, reader: View = ANA) -> list[str]:
@@ -151,12 +142,12 @@ def test_a_twin_that_does_not_supersede_is_no_duplicate_of_one_that_does(store: 
 def test_a_bug_met_by_one_write_ends_that_one_alone(
     store: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def prepare(text: str, said_at: int) -> engine.Prepared:
+    def prepare(text: str, said_at: int) -> prepared.Prepared:
         if "heliotrope" in text:
             raise ZeroDivisionError(text)
-        return engine.prepare(text, said_at)
+        return prepared.prepare(text, said_at)
 
-    for module in ("memory", "store"):
+    for module in ("memory", "commit"):
         monkeypatch.setattr(f"isovist.storage.{module}.prepare", prepare)
     one = put(1, "tea")
     outcomes = write(
@@ -192,15 +183,16 @@ def test_what_is_committed_is_applied_without_reading_a_text(
     for op in (one, swap, Drop(partition=one.partition, seq=4, id=one.id)):
         outcomes = store.commit([op])
         with monkeypatch.context() as patch:
-            for module, name in ((engine, "prepare"), (engine, "index_terms"), (engine, "spans"),
-                                 (words, "index_terms"), (engine, "text_hash")):  # fmt: skip
+            for module, name in ((engine, "prepare"), (prepared, "index_terms"),
+                                 (prepared, "spans"), (words, "index_terms"),
+                                 (prepared, "text_hash")):  # fmt: skip
                 patch.setattr(module, name, never)
             store.apply(outcomes)
     assert texts(store) == [other.text]
     # And nothing of what went is left in the index.
     alone = MemoryStore(EMBEDDER.name, DIM)
     write(alone, other)
-    assert store.statistics()["terms"] == alone.statistics()["terms"]
+    assert store.statistics()["chunks"] == alone.statistics()["chunks"]
     assert answers(store, ANA) == answers(alone, ANA)
 
 
@@ -239,20 +231,20 @@ def test_what_is_gone_is_gone(store: Backend) -> None:
         drop,
         Replace(partition=one.partition, seq=3, id=one.id, version=1, text="x", stored_at=T0),
         Vectors(partition=one.partition, seq=1, id=one.id, version=1, model=EMBEDDER.name,
-                vectors=(embedded("tea").tobytes(),)),
+                vectors=(stored(embedded("tea")),)),
     )  # fmt: skip
     assert [o.errno for o in outcomes] == [0, Errno.ENOENT, Errno.ENOENT, Errno.ENOENT]
     assert texts(store) == []
     assert store.select(ANA, ReadQuery(id=one.id, now=0)).candidates == ()
-    assert store.statistics()["terms"] == 0
+    assert store.statistics()["chunks"] == 0
 
 
-def test_an_id_of_another_partition_is_no_unit(store: Backend) -> None:
+def test_a_unit_that_is_in_another_partition_by_now_is_not_touched(store: Backend) -> None:
     one = put(1, "tea", user="bob")
     write(store, one)
     mine = put(9, "x").partition
     (outcome,) = write(store, Drop(partition=mine, seq=1, id=one.id))
-    assert outcome.errno == Errno.ENOENT
+    assert outcome.errno == Errno.ESTALE
     assert texts(store, view("bob", "p")) == ["tea"]
 
 
@@ -290,8 +282,8 @@ def test_vectors_must_fit(store: Backend) -> None:
     one = put(1, "tea")
     write(store, one, embed=False)
     good = vectors(one, store.commit([put(2, "tea")])[0])
-    good = msgspec.structs.replace(good, seq=1, vectors=(embedded("tea").tobytes(),))
-    nan = (b"\xff" * 4 * DIM,)
+    good = msgspec.structs.replace(good, seq=1, vectors=(stored(embedded("tea")),))
+    nan = (b"\xff" * 2 * DIM,)
     for bad, errno in (
         ({"model": "other"}, Errno.EINVAL),
         ({"vectors": ()}, Errno.EINVAL),
@@ -391,7 +383,7 @@ def test_after_a_restart_every_answer_is_the_same(tmp_path: Path) -> None:
     # The duplicate rule holds across the restart, and what was lacking can still come.
     assert store.commit([put(10, "unit three")])[0].duplicate
     late = Vectors(partition=pair.partition, seq=9, id=id_, version=1, model=EMBEDDER.name,
-                   vectors=tuple(EMBEDDER.embed(chunk).tobytes() for chunk in chunks))  # fmt: skip
+                   vectors=tuple(stored(EMBEDDER.embed(chunk)) for chunk in chunks))  # fmt: skip
     store.apply(store.commit([late]))
     store.close()
     store = Store.open(path, EMBEDDER.name, DIM)
@@ -541,12 +533,14 @@ def test_new_rules_for_words_index_again(tmp_path: Path, monkeypatch: pytest.Mon
     before = answers(store, ANA)
     store.close()
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("UPDATE chunks SET terms = ?", (msgspec.msgpack.encode({"old": 1}),))
+    db.execute("UPDATE chunks SET terms = ?", (forward.pack({77: 1}),))
+    db.execute("UPDATE frequencies SET n = n + 1")
     db.close()
     monkeypatch.setattr(words, "RULES", words.RULES + 1)
     store = Store.open(path, EMBEDDER.name, DIM)
     store.restore()
     assert answers(store, ANA) == before
+    assert store.verify() == []
     store.close()
 
 
@@ -568,4 +562,23 @@ def test_the_file_keeps_names_that_join_alike_apart(tmp_path: Path) -> None:
     assert texts(store, view("a_b", "c")) == ["of a_b"]
     assert texts(store, view("a", "b_c")) == ["of a"]
     assert texts(store, view("a", "c")) == []
+    store.close()
+
+
+def test_upkeep_comes_to_rest_where_not_all_fit_into_memory(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "isovist.db", EMBEDDER.name, DIM, tuning=Tuning(room=300))
+    store.restore()
+    readers = [view(f"u{number}", "p") for number in range(8)]
+    for number in range(8):
+        write(store, put(1, f"tea for u{number}", user=f"u{number}"))
+    for _ in range(3):
+        for reader in readers:
+            assert store.select(reader, search("tea"), embedded("tea")).candidates
+        jobs = 0
+        while (job := store.job()) is not None:
+            store.run(job)
+            store.finish(job)
+            jobs += 1
+            assert jobs < 40
+    assert 0 < store.statistics()["resident"] < 8
     store.close()

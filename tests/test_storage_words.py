@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isovist.storage.words import MAX_TERM, index_terms, query_terms
+from isovist.storage.words import _ASCII_TOKEN, _TOKEN, MAX_TERM, index_terms, query_terms
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,15 @@ def test_a_query_asks_for_nothing_that_its_own_text_lacks(text: str) -> None:
     asked = query_terms(text)
     assert asked == sorted(set(asked))
     assert set(asked) <= index_terms(text).keys()
+
+
+@given(
+    st.text(st.characters(max_codepoint=127), max_size=200)
+    | st.text("abAZ09_'-./\\:@+#=&%~ \n(", max_size=40)
+)
+def test_the_pattern_for_ascii_finds_what_the_whole_one_finds(text: str) -> None:
+    assert _ASCII_TOKEN.findall(text) == _TOKEN.findall(text)
+
+
+def test_a_text_that_normal_form_makes_ascii_is_read_alike() -> None:
+    assert index_terms("don’t use ＡＰＩ－ｋｅｙ") == index_terms("don't use API-key")

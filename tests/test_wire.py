@@ -93,7 +93,7 @@ def test_the_tables_of_the_abi_are_complete():
     tags = [kind.__struct_config__.tag for kind in [*REQUESTS, *REPLIES]]
     assert len(set(tags)) == len(tags)
     assert all(0 < kind.__struct_config__.tag < 100 for kind in REQUESTS)
-    assert all(100 < kind.__struct_config__.tag < 0x80 for kind in REPLIES)
+    assert all(100 < kind.__struct_config__.tag < 0x100 for kind in REPLIES)
     assert set(m.REPLY_OF) == set(m.NAMES) == set(m.Request.__args__)
     assert set(m.REPLY_OF.values()) <= set(m.AnyReply.__args__) == set(REPLIES)
     assert len(set(m.NAMES.values())) == len(m.NAMES)
@@ -182,7 +182,7 @@ def test_a_header_that_promises_more_than_there_is(size):
         assert error.errno in (Errno.EPROTO, Errno.EINVAL)
 
 
-@pytest.mark.parametrize("tag", [0, 21, 99, 100, 105, 127, 128, 2**16, 2**63, -1])
+@pytest.mark.parametrize("tag", [0, 77, 99, 100, 105, 127, 128, 2**16, 2**63, -1])
 def test_an_unknown_tag_is_enosys(tag):
     for body in (raw([tag]), raw([tag, None, None, "x"])):
         with pytest.raises(CallerError) as caught:

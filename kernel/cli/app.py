@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from isovist.kernel.cli.common import Common
+from isovist.kernel.cli.common import Common, Problem
 
 Flag = Parameter(negative="", show_default=False)
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
@@ -33,13 +34,18 @@ app = App(
 )
 memory = App(name="memory", help="What a user and an agent may see, and what they may remove.")
 model = App(name="model", help="The local models.")
+group = App(name="group", help="Named sets of users and of agents, to share memories with.")
 app.command(memory)
+app.command(group)
 app.command(model)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
-     "memory search", "memory forget", "model", "model add", "model list", "grant", "doctor",
-     "demo"}
+     "memory search", "memory forget", "memory recall", "memory round", "memory files",
+     "memory receipt", "forget-user", "memory reembed", "model", "model add", "model list",
+     "grant", "doctor", "demo", "memory view", "memory expire", "memory rescope",
+     "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
+     "restore"}
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 
@@ -49,6 +55,7 @@ def up(
     *,
     detach: Annotated[bool, Parameter(name=["--detach", "-d"]), Flag] = False,
     model: Annotated[str, Parameter(show_default=False)] = "",
+    embedder: Annotated[str, Parameter(show_default=False)] = "",
     ready_fd: Annotated[int, Parameter(show=False)] = -1,
     tied: Annotated[bool, Parameter(show=False)] = False,
     common: Common = DEFAULTS,
@@ -61,10 +68,15 @@ def up(
         Leave it running in the background, with its log in kernel.log; return when it answers.
     model
         The default model for this life of the kernel.
+    embedder
+        What makes the vectors, in this life of the kernel: universal, e5, gguf:FILE, onnx:FOLDER
+        or openai:ADDRESS#MODEL. Default: as config.toml says, else universal.
     """
     from isovist.kernel.cli import serve
 
-    return serve.up(common, detach=detach, model=model, ready_fd=ready_fd, tied=tied)
+    return serve.up(
+        common, detach=detach, model=model, embedder=embedder, ready_fd=ready_fd, tied=tied
+    )
 
 
 @app.command
@@ -251,15 +263,15 @@ def search(
 
 @memory.command
 def forget(
-    id: str,
-    /,
-    *more: str,
+    *ids: str,
     user: str,
     agent: str = "operator",
+    query: Annotated[str, Parameter(show_default=False)] = "",
+    k: Annotated[int, Parameter(name="-k")] = 20,
     yes: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
-    """Remove units for good. Shows them first, and asks.
+    """Remove units for good, by their ids or by what fits a question. Shows them first, and asks.
 
     Parameters
     ----------
@@ -267,12 +279,369 @@ def forget(
         Whose units.
     agent
         Which agent's; only an owner can remove.
+    query
+        Remove the pair's own units among the best for this question, instead of ids.
+    k
+        With --query: look at so many, 1 to 100.
     yes
         Do not ask.
     """
+    if bool(ids) == bool(query):
+        raise Problem("forget takes ids or --query", "give one of the two", status=2)
+    if query:
+        from isovist.kernel.cli import recall
+
+        return recall.forget_matching(common, query, user=user, agent=agent, k=k, yes=yes)
     from isovist.kernel.cli import memory as commands
 
-    return commands.forget(common, (id, *more), user=user, agent=agent, yes=yes)
+    return commands.forget(common, ids, user=user, agent=agent, yes=yes)
+
+
+@memory.command(name="recall")
+def memory_recall(
+    query: str,
+    /,
+    *,
+    user: str,
+    agent: str = "operator",
+    k: Annotated[int, Parameter(name="-k")] = 8,
+    common: Common = DEFAULTS,
+) -> int:
+    """Find the rounds of conversation that fit a question, one result a round.
+
+    Parameters
+    ----------
+    user
+        Whose view.
+    agent
+        Through which agent.
+    k
+        At most so many, 1 to 50.
+    """
+    from isovist.kernel.cli import recall
+
+    return recall.recall(common, query, user=user, agent=agent, k=k)
+
+
+@memory.command(name="round")
+def memory_round(
+    session: str,
+    number: int,
+    /,
+    *,
+    user: str,
+    agent: str = "operator",
+    window: int = 1,
+    common: Common = DEFAULTS,
+) -> int:
+    """Show a round of a session whole, with its neighbours.
+
+    Parameters
+    ----------
+    session
+        The session, as recall names it.
+    number
+        The round.
+    user
+        Whose view.
+    agent
+        Through which agent.
+    window
+        So many rounds on either side, 0 to 10.
+    """
+    from isovist.kernel.cli import recall
+
+    return recall.round_(common, session, number, user=user, agent=agent, window=window)
+
+
+@memory.command(name="files")
+def memory_files(
+    folder: str,
+    /,
+    *,
+    user: str,
+    agent: str = "operator",
+    limit: int = 40_000,
+    common: Common = DEFAULTS,
+) -> int:
+    """Write what is in view as read-only files, one a scope.
+
+    Parameters
+    ----------
+    folder
+        Where; it is made if it is missing.
+    user
+        Whose view.
+    agent
+        Through which agent.
+    limit
+        At most so many characters a file, 1 to 200000.
+    """
+    from isovist.kernel.cli import recall
+
+    return recall.files(common, folder, user=user, agent=agent, limit=limit)
+
+
+@memory.command(name="receipt")
+def memory_receipt(
+    receipt: str,
+    /,
+    *,
+    wait: Annotated[bool, Flag] = False,
+    common: Common = DEFAULTS,
+) -> int:
+    """Show whether what was forgotten has left every file of the store.
+
+    Parameters
+    ----------
+    receipt
+        The receipt, as forget names it.
+    wait
+        Wait until it has.
+    """
+    from isovist.kernel.cli import recall
+
+    return recall.receipt(common, receipt, wait=wait)
+
+
+@app.command(name="forget-user")
+def forget_user(
+    name: str,
+    /,
+    *,
+    yes: Annotated[bool, Flag] = False,
+    common: Common = DEFAULTS,
+) -> int:
+    """Remove all units of a user, its memberships and its grants. Counts first, and asks.
+
+    Parameters
+    ----------
+    name
+        The user.
+    yes
+        Do not ask.
+    """
+    from isovist.kernel.cli import recall
+
+    return recall.forget_user(common, name, yes=yes)
+
+
+@memory.command
+def reembed(
+    *,
+    embedder: Annotated[str, Parameter(show_default=False)] = "",
+    common: Common = DEFAULTS,
+) -> int:
+    """Make all vectors anew with another embedder, beside a running kernel.
+
+    It may be stopped at any time, and goes on where it was when it is run again.
+
+    Parameters
+    ----------
+    embedder
+        universal, e5, gguf:FILE, onnx:FOLDER or openai:ADDRESS#MODEL. Default: as config.toml says.
+    """
+    from isovist.kernel.cli import reembed as commands
+
+    return commands.reembed(common, embedder)
+
+
+@memory.command(name="view")
+def memory_view(*, user: str, agent: str = "operator", common: Common = DEFAULTS) -> int:
+    """Explain a view: which audiences are in it, why, and how many units each holds.
+
+    Parameters
+    ----------
+    user
+        Whose view.
+    agent
+        Through which agent.
+    """
+    from isovist.kernel.cli import memory as commands
+
+    return commands.view(common, user=user, agent=agent)
+
+
+@memory.command(name="expire")
+def memory_expire(
+    id: str,
+    /,
+    *,
+    user: str,
+    agent: str = "operator",
+    at: Annotated[str, Parameter(show_default=False)] = "",
+    never: Annotated[bool, Flag] = False,
+    common: Common = DEFAULTS,
+) -> int:
+    """Let a unit expire: at once, at a time, or never.
+
+    Parameters
+    ----------
+    user
+        Whose unit.
+    agent
+        Which agent's; only an owner can change it.
+    at
+        When: ISO 8601 with a zone, as in 2026-01-31T09:00Z. Default: at once.
+    never
+        Take its time of expiry away.
+    """
+    from isovist.kernel.cli import memory as commands
+
+    if at and never:
+        raise Problem("expire takes --at or --never", "give one of the two", status=2)
+    return commands.expire(common, id, user=user, agent=agent, at=at, never=never)
+
+
+@memory.command(name="rescope")
+def memory_rescope(
+    id: str,
+    scope: str,
+    /,
+    *,
+    user: str,
+    agent: str = "operator",
+    common: Common = DEFAULTS,
+) -> int:
+    """Give a unit another audience.
+
+    Parameters
+    ----------
+    scope
+        pair, user, agent, global, or two axes, users and agents, each own, all or @GROUP:
+        @team/own, own/@writers.
+    user
+        Whose unit.
+    agent
+        Which agent's; only an owner can change it.
+    """
+    from isovist.kernel.cli import memory as commands
+
+    return commands.rescope(common, id, scope, user=user, agent=agent)
+
+
+@memory.command(name="export")
+def memory_export(
+    *, user: Annotated[str, Parameter(show_default=False)] = "", common: Common = DEFAULTS
+) -> int:
+    """Write all living units to standard output, one JSON object a line, oldest first.
+
+    Parameters
+    ----------
+    user
+        Only the units of this user.
+    """
+    from isovist.kernel.cli import archive
+
+    return archive.export(common, user=user)
+
+
+@memory.command(name="import")
+def memory_import(
+    file: Annotated[str, Parameter(show_default=False)] = "", /, *, common: Common = DEFAULTS
+) -> int:
+    """Take in the lines of an export. Exits with 1 if some were not taken, and says why.
+
+    Parameters
+    ----------
+    file
+        The file. Default: standard input.
+    """
+    from isovist.kernel.cli import archive
+
+    return archive.import_(common, file)
+
+
+@group.command(name="ls")
+def group_ls(
+    *,
+    of: Annotated[Literal["", "users", "agents"], Parameter(show_default=False)] = "",
+    common: Common = DEFAULTS,
+) -> int:
+    """List the groups and who is in them.
+
+    Parameters
+    ----------
+    of
+        Only those of this axis.
+    """
+    from isovist.kernel.cli import groups
+
+    return groups.ls(common, of=of)
+
+
+@group.command(name="add")
+def group_add(
+    name: str,
+    /,
+    *,
+    users: Annotated[tuple[str, ...], Many] = (),
+    agents: Annotated[tuple[str, ...], Many] = (),
+    common: Common = DEFAULTS,
+) -> int:
+    """Let users, or agents, join a group; it is made when it is first named.
+
+    Parameters
+    ----------
+    users
+        Users who join the group of users.
+    agents
+        Agents that join the group of agents.
+    """
+    from isovist.kernel.cli import groups
+
+    return groups.change(common, name, users=users, agents=agents, leave=False)
+
+
+@group.command(name="rm")
+def group_rm(
+    name: str,
+    /,
+    *,
+    users: Annotated[tuple[str, ...], Many] = (),
+    agents: Annotated[tuple[str, ...], Many] = (),
+    common: Common = DEFAULTS,
+) -> int:
+    """Let users, or agents, leave a group.
+
+    Parameters
+    ----------
+    users
+        Users who leave the group of users.
+    agents
+        Agents that leave the group of agents.
+    """
+    from isovist.kernel.cli import groups
+
+    return groups.change(common, name, users=users, agents=agents, leave=True)
+
+
+@app.command
+def backup(path: Path, /, *, common: Common = DEFAULTS) -> int:
+    """Copy the store of a running kernel to a new file.
+
+    Parameters
+    ----------
+    path
+        The file; it must not be there yet.
+    """
+    from isovist.kernel.cli import archive
+
+    return archive.backup(common, path)
+
+
+@app.command
+def restore(path: Path, /, *, common: Common = DEFAULTS) -> int:
+    """Put a backup into a state folder that has no store yet. No kernel may run there.
+
+    Parameters
+    ----------
+    path
+        The backup.
+    """
+    from isovist.kernel.cli import archive
+
+    return archive.restore(common, path)
 
 
 @model.command(name="add")
@@ -297,7 +666,7 @@ def grant(
     /,
     *,
     user: Annotated[tuple[str, ...], Many] = (),
-    scope: Annotated[tuple[Literal["user", "agent", "global"], ...], Many] = (),
+    scope: Annotated[tuple[str, ...], Many] = (),
     revoke: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
@@ -308,7 +677,7 @@ def grant(
     user
         Users for whom it may act; * for every user.
     scope
-        Scopes to which it may publish.
+        Scopes to which it may publish: agent, global, or @GROUP of users.
     revoke
         Take these rights away instead.
     """
@@ -318,11 +687,21 @@ def grant(
 
 
 @app.command
-def doctor(*, common: Common = DEFAULTS) -> int:
-    """Check what Isovist needs on this machine; exits with 1 if something fails."""
+def doctor(
+    *,
+    embedder: Annotated[str, Parameter(show_default=False)] = "",
+    common: Common = DEFAULTS,
+) -> int:
+    """Check what Isovist needs on this machine; exits with 1 if something fails.
+
+    Parameters
+    ----------
+    embedder
+        Try this embedder instead of the one in config.toml.
+    """
     from isovist.kernel.cli import doctor as checks
 
-    return checks.doctor(common)
+    return checks.doctor(common, embedder)
 
 
 @app.command

@@ -42,8 +42,8 @@ class Check(msgspec.Struct, frozen=True):
 Checks = Iterator[Check]
 
 
-def doctor(common: Common) -> int:
-    checks = list(examine(common))
+def doctor(common: Common, embedder: str = "") -> int:
+    checks = list(examine(common, embedder))
     failed = any(check.state == "fail" for check in checks)
     if common.json:
         emit(checks)
@@ -64,8 +64,9 @@ def doctor(common: Common) -> int:
     return int(failed)
 
 
-def examine(common: Common) -> Checks:
-    """All checks. One that goes wrong itself fails, and the rest go on."""
+def examine(common: Common, embedder: str = "") -> Checks:
+    """All checks, of ``embedder`` or else the one that is configured. One that goes wrong itself
+    fails, and the rest go on."""
     yield from _tried("python", _python)
     yield from _tried("platform", _platform)
     yield from _tried("processes", _processes)
@@ -77,8 +78,9 @@ def examine(common: Common) -> Checks:
         return
     yield from _tried("config", lambda: _config(config))
     yield from _tried("models", lambda: _models(config, common))
-    yield from _tried("embedder", lambda: _embedder(config))
+    yield from _tried("embedder", lambda: _embedder(embedder or config.settings.embedder))
     yield from _tried("store", lambda: _store(config))
+    yield from _tried("index", lambda: _index(config))
     yield from _tried("disk", lambda: _disk(config))
     yield from _tried("kernel", lambda: _kernel(common))
 
@@ -145,9 +147,9 @@ def _extras() -> Checks:
         hint = "pip install 'isovist[llama]' (it compiles for some minutes)"
         yield Check("llama", "warn", "not installed: only the scripted model runs", hint)
     if find_spec("hnswlib"):
-        yield Check("ann", "ok", "hnswlib is installed")
+        yield Check("ann", "ok", "hnswlib is installed: large partitions can have graphs")
     else:
-        yield Check("ann", "ok", "not installed: exact scan serves")
+        yield Check("ann", "ok", "not installed: no graphs, exact scan serves")
 
 
 def _config(config: Config) -> Checks:
@@ -190,11 +192,15 @@ def _model(spec: ModelSpec) -> Check:
     return Check(name, "ok", f"{path}, SHA-256 {found[:12]}… as expected")
 
 
-def _embedder(config: Config) -> Checks:
+def _embedder(kind: str) -> Checks:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from isovist.storage.embedder import make_embedder
 
-    embedder = make_embedder(config.settings.embedder)
+    try:
+        embedder = make_embedder(kind)
+    except IsovistError as e:
+        yield Check("embedder", "fail", e.message, "config.toml or --embedder chooses another one")
+        return
     shape = embedder.embed("What does the doctor say?").shape
     if shape == (embedder.dim,):
         yield Check("embedder", "ok", f"{embedder.name}, {embedder.dim} dimensions")
@@ -235,6 +241,24 @@ def _store(config: Config) -> Checks:
         yield Check("store", "ok", f"{config.database}, schema version {version}, {size}, sound")
 
 
+def _index(config: Config) -> Checks:
+    """What is derived from the store: all of it can be made anew, so nothing here is a failure."""
+    folder = config.database.with_name(f"{config.database.name}.index")
+    if not folder.is_dir():
+        yield Check("index", "ok", "none yet; a start makes it of the store")
+        return
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    graphs = [size for path, size in sizes.items() if path.suffix == ".graph"]
+    words = sum(sizes.values()) - sum(graphs)
+    kept = f"{len(graphs)} graphs {sum(graphs) / 1e6:.1f} MB"
+    if not config.settings.graphs:
+        kept = "graphs are switched off"
+    elif not find_spec("hnswlib"):
+        kept = "no graphs without the extra ann"
+    detail = f"indexed engine: words {words / 1e6:.1f} MB, {kept}"
+    yield Check("index", "ok", f"{detail}, room {config.settings.room / 1e6:.0f} MB")
+
+
 def _disk(config: Config) -> Checks:
     folder = config.state
     while not folder.exists():
@@ -258,6 +282,7 @@ def _kernel(common: Common) -> Checks:
         with attach(common) as kernel:
             kernel.ping()
             count = len(kernel.processes().processes)
+            figures = kernel.statistics()
     except (Problem, IsovistError) as e:
         if pid:
             hint = f"it may be starting or stalled; {suggest(common, 'log')} shows what it does"
@@ -267,3 +292,14 @@ def _kernel(common: Common) -> Checks:
             yield Check("kernel", "ok", f"{common.config.name!r} is not running", hint)
         return
     yield Check("kernel", "ok", f"{common.config.name!r} runs as process {pid}, {count} agents")
+    held = {
+        what: figures.get(f"store_{name}", 0)
+        for name, what in (
+            ("chunks", "chunks"),
+            ("partitions", "partitions"),
+            ("delta", "not yet in the shared index"),
+            ("graphs", "with a graph"),
+            ("resident", "held whole in memory"),
+        )
+    }
+    yield Check("memory", "ok", ", ".join(f"{n} {what}" for what, n in held.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from isovist.kernel.cli.common import Common, Problem, attach
 from isovist.kernel.cli.show import brief, emit, fields, moment, note, safe, say, table
 
 if TYPE_CHECKING:
-    from isovist.syscalls.messages import Found
+    from isovist.syscalls.messages import Found, ViewShown
     from isovist.syscalls.records import Mode, Unit
 
 PAGE = 500
@@ -25,7 +26,7 @@ def ls(common: Common, *, user: str, agent: str, kinds: tuple[str, ...], limit: 
     if common.json:
         emit(units)
     elif units:
-        table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(_row, units))
+        table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(row, units))
     else:
         say(f"nothing is in view of {safe(user)} and {safe(agent)}")
     return 0
@@ -66,7 +67,7 @@ def search(
     return 0
 
 
-def _lagging(found: Found) -> None:
+def _lagging(found: Found | ViewShown) -> None:
     if found.barrier.state != "ready":
         note(f"the {' and '.join(found.barrier.lagging)} leg lags: newest writes may be missing")
 
@@ -76,20 +77,23 @@ def forget(common: Common, ids: tuple[str, ...], *, user: str, agent: str, yes: 
     with attach(common, agent, user) as kernel:
         units = [kernel.read(unit).units[0] for unit in dict.fromkeys(ids)]
         if not common.json:
-            table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(_row, units))
-        if not (yes or _agreed(len(units), shown=not common.json)):
+            table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(row, units))
+        if not (yes or agreed(len(units), shown=not common.json)):
             note("nothing was forgotten")
             return 1
-        for unit in units:
-            kernel.forget(unit.id)
+        gone = [kernel.forget(unit.id) for unit in units]
     if common.json:
-        emit({"forgotten": units})
+        emit({"forgotten": units, "receipts": [one.receipt for one in gone]})
     else:
         say(f"forgotten: {len(units)}")
+        for one in gone:
+            if one.derived:
+                note(f"{one.id} was the source of: {', '.join(one.derived)}")
+            note(f"receipt {one.receipt}: isovist memory receipt {one.receipt} --wait")
     return 0
 
 
-def _agreed(count: int, *, shown: bool) -> bool:
+def agreed(count: int, *, shown: bool) -> bool:
     """A terminal's yes to what was ``shown``. Raises where nobody can be asked."""
     if not (shown and sys.stdin.isatty()):
         raise Problem(
@@ -102,9 +106,45 @@ def _agreed(count: int, *, shown: bool) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _row(unit: Unit) -> tuple[str, ...]:
+def row(unit: Unit) -> tuple[str, ...]:
     said, text = moment(unit.said_at), brief(unit.text)
     return unit.id, unit.kind, unit.scope, unit.agent, unit.user or "-", said, text
+
+
+def view(common: Common, *, user: str, agent: str) -> int:
+    """The partitions of a view, and why each is in it."""
+    with attach(common, agent, user) as kernel:
+        shown = kernel.view()
+    if common.json:
+        emit(shown)
+    else:
+        rows = ((s.scope, s.users, s.agents, s.units, s.why) for s in shown.seen)
+        table(("SCOPE", "USERS", "AGENTS", ">UNITS", "WHY"), rows)
+        _lagging(shown)
+    return 0
+
+
+def expire(common: Common, id: str, *, user: str, agent: str, at: str, never: bool) -> int:
+    with attach(common, agent, user) as kernel:
+        unit = kernel.read(id).units[0]
+        when = None if never else at or datetime.now(UTC).isoformat()
+        stored = kernel.expire(id, unit.version, when)
+    if common.json:
+        emit(stored)
+    else:
+        say(f"{stored.id} expires: {'never' if never else at or 'now'}")
+    return 0
+
+
+def rescope(common: Common, id: str, scope: str, *, user: str, agent: str) -> int:
+    with attach(common, agent, user) as kernel:
+        unit = kernel.read(id).units[0]
+        stored = kernel.rescope(id, unit.version, scope)
+    if common.json:
+        emit(stored)
+    else:
+        say(f"{stored.id}: from {safe(unit.scope)} to {safe(stored.scope)}")
+    return 0
 
 
 def _show(unit: Unit) -> None:

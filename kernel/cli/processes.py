@@ -117,9 +117,16 @@ def grant(
     if not (users or scopes):
         raise Problem(
             "grant needs a user or a scope",
-            "isovist grant AGENT --user USER --scope user|agent|global",
+            "isovist grant AGENT --user USER --scope user|agent|global|@GROUP",
             status=2,
         )
+    for scope in scopes:
+        if scope not in ("user", "agent", "global") and not scope.startswith("@"):
+            raise Problem(
+                f"--scope: {safe(scope)!r} is no scope",
+                "isovist grant --help shows which there are",
+                status=2,
+            )
     with attach(common) as kernel:
         kernel.grant(agent, users, scopes, revoke)
         held = _rights(kernel, common, agent)

@@ -28,12 +28,14 @@ STOP_SECONDS = 30.0
 """How long a kernel may take to end in order."""
 
 
-def up(common: Common, *, detach: bool, model: str, ready_fd: int, tied: bool) -> int:
+def up(
+    common: Common, *, detach: bool, model: str, embedder: str, ready_fd: int, tied: bool
+) -> int:
     """Serve in this process, or ``detach`` a process that does and wait until its door answers."""
     config = common.config
-    if model:
-        settings = msgspec.structs.replace(config.settings, model=model)
-        config = msgspec.structs.replace(config, settings=settings)
+    asked = {"model": model, "embedder": embedder}
+    settings = msgspec.structs.replace(config.settings, **{k: v for k, v in asked.items() if v})
+    config = msgspec.structs.replace(config, settings=settings)
     if config.settings.model:
         from isovist.kernel import models
 
@@ -120,14 +122,15 @@ def start(common: Common, config: Config, *, tied: bool = False) -> int:
         )
     config.state.mkdir(parents=True, exist_ok=True, mode=0o700)
     rotate(config.log)
-    model = ["--model", config.settings.model] if config.settings.model else []
+    choices = ["--model", config.settings.model] if config.settings.model else []
+    choices += ["--embedder", config.settings.embedder]
     flags = [*(["--debug"] if common.debug else []), *(["--tied"] if tied else [])]
     reader, writer = os.pipe()
     log = os.open(config.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     with open(reader, "rb") as words:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "isovist.kernel", "up", *common.flags, *model,
+                [sys.executable, "-P", "-m", "isovist.kernel", "up", *common.flags, *choices,
                  *flags, "--ready-fd", str(writer)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """A GGUF model or only its vocabulary, over llama-cpp-python's low-level interface.
 
-The one module that imports llama_cpp, and only processes import it: an assert in llama.cpp ends
-the process that holds it.
+This and ``storage/gguf.py``, for embeddings, are all that imports llama_cpp, and only processes
+import them: an assert in llama.cpp ends the process that holds it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ lib: Any = importlib.import_module("llama_cpp.llama_cpp")
 
 _ERROR_LEVEL = 4
 _META_BYTES = 1024
+_kept: list[Any] = []
+"""Log callbacks: llama.cpp holds the last one set, whatever became of its model."""
 
 
 class Model:
@@ -44,10 +46,11 @@ class Model:
         if not os.path.isfile(path):
             raise Unusable(f"no model file at {path}")
         self._errors: deque[str] = deque(maxlen=4)
-        # llama.cpp keeps these two as raw pointers: they must live as long as the model.
-        self._on_log = lib.llama_log_callback(self._log)
+        # llama.cpp keeps these two as raw pointers: this must live as long as the model.
         self._on_progress = lib.llama_progress_callback(_watch(progress))
-        lib.llama_log_set(self._on_log, ctypes.c_void_p(0))
+        on_log = lib.llama_log_callback(self._log)
+        _kept.append(on_log)
+        lib.llama_log_set(on_log, ctypes.c_void_p(0))
         lib.llama_backend_init()
         parameters = lib.llama_model_default_params()
         parameters.vocab_only = vocab_only

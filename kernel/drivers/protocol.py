@@ -54,10 +54,11 @@ class CountPrompt(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Embed(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The vector of each text, each computed alone."""
+    """The vector of each text, each computed alone: as a text to be stored, or as a question."""
 
     id: int
     texts: tuple[str, ...]
+    question: bool = False
 
 
 class Up(msgspec.Struct, frozen=True, array_like=True, tag=100):
@@ -110,7 +111,8 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag=105):
 
 
 class Embedded(msgspec.Struct, frozen=True, array_like=True, tag=106):
-    """One vector a text: ``dim`` little-endian float32 values as bytes, of length 1."""
+    """One vector a text: ``dim`` little-endian values as bytes, of length 1; float16 as they are
+    stored, float32 for questions."""
 
     id: int
     vectors: tuple[bytes, ...]

@@ -12,7 +12,7 @@ import site
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 import trio
@@ -60,19 +60,21 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverProcess:
-    """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``.
+    """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``, which is given the
+    environment's variables in ``keep`` besides what every process needs.
 
     Start :meth:`run` in a nursery, once; talk by :meth:`send`. Must be started from the kernel's
     own thread: Linux ties ``PR_SET_PDEATHSIG`` to the thread that made the process, so a worker
     thread that retires would take the process along.
     """
 
-    def __init__(self, module: str, *args: str) -> None:
+    def __init__(self, module: str, *args: str, keep: Sequence[str] = ()) -> None:
         self.pid = 0
         """The host's number of the process; 0 before it runs."""
         self.alive = True
         """False once the process is known to be gone; :meth:`send` then raises ``EPIPE``."""
         self._command = [sys.executable, "-P", "-m", f"isovist.kernel.drivers.{module}", *args]
+        self._keep = keep
         self._popen: subprocess.Popen[bytes] | None = None
         self._outbox: deque[bytes] = deque()
         self._outbox_bytes = 0
@@ -171,7 +173,7 @@ class DriverProcess:
             stdout=stderr,
             stderr=stderr,
             pass_fds=(read_fd, write_fd),
-            env=_environment(),
+            env=_environment(self._keep),
             start_new_session=True,  # Ctrl-C in a terminal is the kernel's to handle
         )
         try:
@@ -244,12 +246,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _environment() -> dict[str, str]:
+def _environment(keep: Sequence[str] = ()) -> dict[str, str]:
     """What a process needs to run, and nothing that it has no business to know."""
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_PREFIXES)
+        if name in _ENVIRONMENT or name in keep or name.startswith(_ENVIRONMENT_PREFIXES)
     }
     # A second linear algebra thread would spin on the core that the kernel needs.
     environment["OPENBLAS_NUM_THREADS"] = os.environ.get("OPENBLAS_NUM_THREADS", "1")

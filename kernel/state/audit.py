@@ -1,4 +1,4 @@
-"""Audit: the record that each search and chat leaves, and the syscall that asks for one.
+"""Audit: the record that each search, chat and recall leaves, and the syscall that asks for one.
 
 A record names units by id, version and a keyed hash, and the question by a keyed hash alone, so
 that it betrays neither, forgotten units included.
@@ -21,6 +21,13 @@ from isovist.syscalls.records import Injected
 
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
+
+
+AUDITED = (
+    m.Search | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch | m.FullContext
+    | m.MemoryFiles | m.Prefetch | m.ForgetMatching
+)  # fmt: skip
+"""Syscalls that leave a record."""
 
 
 class Audits:
@@ -50,11 +57,11 @@ class Audits:
         )
 
     def record(self, call: Call, units: tuple[Injected, ...], errno: int = 0) -> None:
-        """Leave the record of a search or chat that ends; other calls leave none."""
+        """Leave the record of an :data:`AUDITED` call that ends; other calls leave none."""
         request, generation = call.request, call.generation
-        if not isinstance(request, m.Search | m.Chat) or call.resolved is None:
+        if not isinstance(request, AUDITED) or call.resolved is None:
             return
-        query = request.query if isinstance(request, m.Search) else last_user_turn(request)
+        query = last_user_turn(request) if isinstance(request, m.Chat) else asked(request)
         self._state.emit(
             ins.Audit(
                 m.Record(
@@ -107,6 +114,12 @@ class Audits:
             self._state.fail(call, e)
         else:
             self._state.finish(call, record)
+
+
+def asked(request: m.Request) -> str:
+    """The question of a request; empty where it has none."""
+    query = getattr(request, "query", "")
+    return query if isinstance(query, str) else ""
 
 
 def last_user_turn(request: m.Chat) -> str:

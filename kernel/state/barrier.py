@@ -7,7 +7,7 @@ of owners, so an owner's older visible unit cannot stand in for its newer one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
 from isovist.syscalls.records import LEGS, Leg, Partition
@@ -64,12 +64,20 @@ class Barrier:
     def __init__(self) -> None:
         self._partitions: dict[Partition, _Sequences] = {}
         self._missing: dict[int, set[tuple[Partition, Leg]]] = {}
+        self.grouped: list[Partition] = []
+        """All and only the partitions known here whose audience a group takes part in."""
+
+    def _know(self, partition: Partition, accepted: int = 0) -> _Sequences:
+        if "group" in (partition.users.kind, partition.agents.kind):
+            self.grouped.append(partition)
+        sequences = self._partitions[partition] = _Sequences(accepted)
+        return sequences
 
     def restore(
         self, partition: Partition, accepted: int, lacking: Iterable[tuple[int, str]] = ()
     ) -> None:
         """A partition found on disk; ``lacking`` are the (number, unit) without vectors yet."""
-        sequences = self._partitions[partition] = _Sequences(accepted)
+        sequences = self._know(partition, accepted)
         sequences.lacking = {unit: number for number, unit in lacking}
         missing = set(sequences.lacking.values())
         if missing:
@@ -80,7 +88,7 @@ class Barrier:
 
     def accept(self, partition: Partition) -> int:
         """Issue the next number of ``partition``: from now on readers wait for it."""
-        sequences = self._partitions.setdefault(partition, _Sequences())
+        sequences = self._partitions.get(partition) or self._know(partition)
         sequences.accepted += 1
         return sequences.accepted
 
@@ -95,14 +103,14 @@ class Barrier:
             while waiters and waiters[0][0] <= mark.value:
                 _, key = heappop(waiters)
                 missing = self._missing.get(key)
-                if missing is None:
-                    continue
-                missing.discard((partition, leg))
+                if missing is None or (partition, leg) not in missing:
+                    continue  # it has left, or given this partition up
+                missing.remove((partition, leg))
                 sequences.waiting[leg] -= 1
                 if not missing:
                     del self._missing[key]
                     free.append(key)
-            self._sweep(sequences, leg)
+            self._sweep(partition, leg)
         return free
 
     def written(self, partition: Partition, unit: str, number: int, lacks: bool) -> None:
@@ -123,6 +131,13 @@ class Barrier:
             del sequences.lacking[unit]
             if failed:
                 sequences.lost[unit] = number
+
+    def removed(self, partition: Partition, unit: str) -> None:
+        """``unit`` is gone without a write of its own: it lacks no vectors any more."""
+        sequences = self._partitions.get(partition)
+        if sequences is not None:
+            sequences.lacking.pop(unit, None)
+            sequences.lost.pop(unit, None)
 
     def behind(
         self, legs: Iterable[Leg], snapshot: Iterable[tuple[Partition, int]]
@@ -164,13 +179,33 @@ class Barrier:
         for partition, leg in self._missing.pop(key, ()):
             sequences = self._partitions[partition]
             sequences.waiting[leg] -= 1
-            self._sweep(sequences, leg)
+            self._sweep(partition, leg)
 
-    def _sweep(self, sequences: _Sequences, leg: Leg) -> None:
+    def give_up(self, key: int, partitions: Collection[Partition]) -> bool:
+        """Call ``key`` waits for ``partitions`` no more; true iff that sets it free."""
+        missing = self._missing.get(key)
+        if missing is None:
+            return False
+        for partition, leg in [entry for entry in missing if entry[0] in partitions]:
+            missing.discard((partition, leg))
+            sequences = self._partitions[partition]
+            sequences.waiting[leg] -= 1
+            self._sweep(partition, leg)
+        if not missing:
+            del self._missing[key]
+        return not missing
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """Every partition in which anything was ever accepted."""
+        return tuple(self._partitions)
+
+    def _sweep(self, partition: Partition, leg: Leg) -> None:
         """A heap keeps its dead entries only while there are few, or as many that live."""
+        sequences = self._partitions[partition]
         waiters, live = sequences.waiters[leg], sequences.waiting[leg]
         if len(waiters) - live > max(64, live):
-            waiters[:] = sorted(w for w in waiters if w[1] in self._missing)
+            entry = partition, leg
+            waiters[:] = sorted(w for w in waiters if entry in self._missing.get(w[1], ()))
 
     def waiting(self) -> frozenset[int]:
         return frozenset(self._missing)
@@ -186,3 +221,6 @@ class Barrier:
                 assert len(live) == sequences.waiting[leg], (partition, leg)
                 assert len(waiters) - len(live) <= max(64, len(live)), (partition, leg)
         assert all(self._missing.values())
+        assert self.grouped == [
+            p for p in self._partitions if "group" in (p.users.kind, p.agents.kind)
+        ]

@@ -8,8 +8,8 @@ from enum import Enum, auto
 from isovist.kernel.state.users import Resolved
 from isovist.syscalls.errors import KernelError
 from isovist.syscalls.messages import NAMES, Request
-from isovist.syscalls.operations import Put, Selection
-from isovist.syscalls.records import Barrier, Injected, Leg, Timings, View
+from isovist.syscalls.operations import Candidate, Put, Selection
+from isovist.syscalls.records import Barrier, Injected, Leg, Partition, Timings, View
 
 READY = Barrier(state="ready")
 NOTHING = Selection()
@@ -38,7 +38,9 @@ _NEXT: dict[Step, frozenset[Step]] = {
     Step.NEW: frozenset(Step) - {Step.NEW, Step.DECODE, Step.KEEP},
     Step.BARRIER: frozenset({Step.RETRIEVE}),
     Step.LOCATE: frozenset({Step.COMMIT}),
-    Step.RETRIEVE: frozenset({Step.RENDER}),
+    Step.RETRIEVE: frozenset({Step.RENDER, Step.COMMIT}),
+    # A forgotten unit is gone; then what comes from it is looked for.
+    Step.COMMIT: frozenset({Step.RETRIEVE}),
     Step.RENDER: frozenset({Step.QUEUE}),
     Step.QUEUE: frozenset({Step.DECODE}),
     # Back to the queue when a driver dies before its first token was passed on.
@@ -65,12 +67,23 @@ class Call:
     barrier: Barrier = READY
     sequences: tuple[tuple[str, int], ...] = ()
     selection: Selection = NOTHING
+    turn: int = 0
+    """Retrievals that were asked for so far: an answer to an earlier one is late."""
+    found: list[Candidate] = field(default_factory=list)
+    """What earlier retrievals of this call gave."""
+    cut: set[str] = field(default_factory=set)
+    """Scopes of which not all fits the reply."""
     step: Step = Step.NEW
     entered: dict[Step, int] = field(default_factory=dict)
     spent: dict[Step, int] = field(default_factory=dict)
     story: list[tuple[int, str]] = field(default_factory=list)
     generation: Generation | None = None
     put: Put | None = None
+    receipt: str = ""
+    drops: dict[tuple[Partition, int], int | None] = field(default_factory=dict)
+    """By number: what became of each unit that this call forgets (``None``: not known yet)."""
+    work: object = None
+    """What the module that serves this syscall alone knows of it."""
     note: str = ""
 
     @property

@@ -12,7 +12,7 @@ from isovist.kernel.state.calls import Call, Generation, Step
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.names import MAX_TEXT, check_kinds, check_name, check_text
-from isovist.syscalls.operations import SearchQuery
+from isovist.syscalls.operations import NEXT_ROUND, Outcome, SearchQuery
 from isovist.syscalls.records import partition_of
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ class Chats:
     def _chat(self, channel: Channel, frame: int, request: m.Chat) -> None:
         driver = self._state.drivers.find(request.model)
         check_chat(request, driver.context)
-        budget = request.budget
-        if budget is None:
-            budget = min(int(driver.context * DEFAULT_SHARE), DEFAULT_CEILING)
+        budget = default_budget(request.budget, driver.context)
         if not request.memory or request.units == 0:
             budget = 0
         call = self._state.memory.enter(channel, frame, request)
@@ -89,7 +87,9 @@ class Chats:
         call = self._state.calls.get(event.key)
         if call is None or call.step is not Step.RENDER:
             return
-        _, generation = _parts(call)
+        generation = call.generation
+        if generation is None:
+            raise KernelError("rendered for no model", story=call.told())
         if event.injected_tokens > generation.budget:
             raise KernelError(
                 f"{event.injected_tokens} tokens injected into a budget of {generation.budget}",
@@ -101,6 +101,9 @@ class Chats:
         generation.injected = tuple(shown(candidate, tokens) for candidate, tokens in event.shown)
         generation.injected_tokens = event.injected_tokens
         generation.counter = event.counter
+        if isinstance(call.request, m.Prefetch):
+            self._state.recall.rendered(call, event.block)
+            return
         drivers = self._state.drivers
         driver = drivers.find(generation.model)
         drivers.offer(call)
@@ -125,14 +128,15 @@ class Chats:
             kind="conversation",
             stream="protected",
             session=request.session,
+            round=NEXT_ROUND,
         )
 
-    def kept(self, call: Call, unit: str) -> None:
-        """The exchange is durable; ``unit`` is empty where the store failed, which does not
-        take the answer away."""
-        self._answer(call, unit)
+    def kept(self, call: Call, outcome: Outcome | None = None) -> None:
+        """The exchange is durable (``None``: not, or not yet, which does not take the answer
+        away)."""
+        self._answer(call, outcome)
 
-    def _answer(self, call: Call, kept: str = "") -> None:
+    def _answer(self, call: Call, kept: Outcome | None = None) -> None:
         _, generation = _parts(call)
         if call.resolved is None:
             raise KernelError("an answer for nobody", story=call.told())
@@ -155,7 +159,8 @@ class Chats:
                 prompt_tokens=generation.prompt_tokens,
                 output_tokens=generation.tokens,
                 injected_tokens=generation.injected_tokens,
-                kept=kept,
+                kept=kept.id if kept else "",
+                secrets=kept.secrets if kept else {},
             ),
         )
 
@@ -164,6 +169,11 @@ def _parts(call: Call) -> tuple[m.Chat, Generation]:
     if call.generation is None or not isinstance(call.request, m.Chat):
         raise KernelError("not a chat call", story=call.told())
     return call.request, call.generation
+
+
+def default_budget(asked: int | None, context: int) -> int:
+    """Tokens that may be injected where the caller says ``asked``."""
+    return min(int(context * DEFAULT_SHARE), DEFAULT_CEILING) if asked is None else asked
 
 
 def check_chat(request: m.Chat, context: int) -> None:

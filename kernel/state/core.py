@@ -7,7 +7,7 @@ stands in ``processes`` (whoami to list), ``memory`` (remember to forget) and ``
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
@@ -18,10 +18,16 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.audit import Audits
 from isovist.kernel.state.barrier import Barrier
 from isovist.kernel.state.calls import Call, Step
+from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
 from isovist.kernel.state.drivers import Drivers, ModelConfig
+from isovist.kernel.state.exports import Exports
+from isovist.kernel.state.forgetting import Forgetting
+from isovist.kernel.state.groups import Groups
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.processes import Processes
+from isovist.kernel.state.recall import Recall
+from isovist.kernel.state.sharing import Sharing
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.syscalls import messages as m
 from isovist.syscalls.codec import failed
@@ -76,6 +82,7 @@ class State:
         models: Iterable[ModelConfig] = (),
         restored: Iterable[Restored] = (),
         grants: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] | None = None,
+        groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         limits: Limits = Limits(),
     ) -> None:
         self.secret = secret
@@ -92,7 +99,19 @@ class State:
         for r in restored:
             self.barrier.restore(r.partition, r.accepted, ((n, unit) for n, unit, *_ in r.lacking))
         self.processes = Processes(self)
+        self.groups = Groups(self, groups or {})
+        self.sharing = Sharing(self)
         self.memory = Memory(self)
+        self.changes = Changes(self)
+        self.exports = Exports(self)
+        self.recall = Recall(self)
+        self.forgetting = Forgetting(self)
+        self.memory.readings |= {
+            **self.recall.readings(),
+            **self.forgetting.readings(),
+            **self.groups.readings(),
+            **self.exports.readings(),
+        }
         self.chats = Chats(self)
         self.audits = Audits(self)
         self.drivers = Drivers(self, models)
@@ -106,6 +125,11 @@ class State:
             m.Cancel: self._cancel,
             **self.processes.syscalls(),
             **self.memory.syscalls(),
+            **self.changes.syscalls(),
+            **self.groups.syscalls(),
+            **self.exports.syscalls(),
+            **self.recall.syscalls(),
+            **self.forgetting.syscalls(),
             **self.chats.syscalls(),
             **self.audits.syscalls(),
         }
@@ -116,8 +140,11 @@ class State:
             ev.Detached: self._detached,
             ev.Tick: self._tick,
             ev.WorkFailed: self._work_failed,
+            ev.Saved: self._saved,
             **self.processes.events(),
             **self.memory.events(),
+            **self.forgetting.events(),
+            **self.exports.events(),
             **self.chats.events(),
             **self.audits.events(),
             **self.drivers.events(),
@@ -360,16 +387,35 @@ class State:
                 continue
             if what == "deadline" and call.step is Step.KEEP:
                 # The model has answered: a slow disk does not take the answer away.
-                self.chats.kept(call, "")
+                self.chats.kept(call)
+            elif what == "deadline" and self.forgetting.is_done(call):
+                self.forgetting.answer(call)
             elif what == "deadline":
-                self.fail(call, error(Errno.ETIMEDOUT, f"deadline passed in {call.step.name}"))
+                message = f"deadline passed in {call.step.name}"
+                if call.receipt:
+                    message += f"; forgetting goes on, under receipt {call.receipt}"
+                self.fail(call, error(Errno.ETIMEDOUT, message))
             elif what == "barrier":
                 self.memory.barrier_timed_out(call)
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
         call = self.calls.get(event.key)
-        if call is not None:
+        if call is not None and self.forgetting.is_done(call):
+            self.forgetting.answer(call)
+        elif call is not None:
             self.fail(call, error(event.errno, event.message, event.field))
+
+    def _saved(self, event: ev.Saved) -> None:
+        """What a call wanted made durable is."""
+        call = self.calls.get(event.key)
+        if call is None or call.step is not Step.LOOKUP:
+            return
+        if isinstance(call.request, m.Grant):
+            self.finish(call, m.Done())
+        elif isinstance(call.request, m.GroupChange):
+            self.finish(call, self.groups.saved(call))
+        elif isinstance(call.request, m.Backup):
+            self.finish(call, m.BackedUp(path=call.request.path, bytes=event.bytes))
 
     # -- for tests
 
@@ -392,7 +438,9 @@ class State:
                 assert call.put is None or call.put.id
                 assert call.put is None or isinstance(call.put, Put)
             self.processes.validate()
+            self.groups.validate()
             self.memory.validate()
+            self.forgetting.validate()
             self.drivers.validate()
         except AssertionError as e:
             raise KernelError(f"broken invariant: {e}") from e

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from isovist.syscalls.messages import Record, Request
-from isovist.syscalls.operations import Candidate, Outcome, Selection
+from isovist.syscalls.operations import Candidate, Outcome, Receipt, Selection
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -73,11 +73,12 @@ class Retrieved(Event, frozen=True, kw_only=True, gc=False):
     key: int
     selection: Selection
     lagging: tuple[str, ...] = ()
+    turn: int = 1
 
 
 class Rendered(Event, frozen=True, kw_only=True, gc=False):
     """``prompt`` is opaque here: what the driver is to be given. ``shown`` are the units in it,
-    each with its tokens."""
+    each with its tokens, ``block`` the text that holds them."""
 
     key: int
     prompt: object
@@ -85,6 +86,7 @@ class Rendered(Event, frozen=True, kw_only=True, gc=False):
     shown: tuple[tuple[Candidate, int], ...]
     injected_tokens: int
     counter: str
+    block: str = ""
 
 
 class WorkFailed(Event, frozen=True, kw_only=True, gc=False):
@@ -104,9 +106,44 @@ class LookedUp(Event, frozen=True, kw_only=True, gc=False):
 
 
 class Saved(Event, frozen=True, kw_only=True, gc=False):
-    """The ``SaveGrant`` of call ``key`` is durable."""
+    """The ``SaveGrant`` or ``SaveGroup`` of call ``key`` is durable, or its ``Backup``, which
+    has ``bytes``."""
 
     key: int
+    bytes: int = 0
+
+
+class Measured(Event, frozen=True, kw_only=True, gc=False):
+    """What there is of each kind."""
+
+    key: int
+    figures: dict[str, int]
+
+
+class Owned(Event, frozen=True, kw_only=True, gc=False):
+    """(id, version) of every unit of the user that was asked for, in order of id."""
+
+    key: int
+    units: tuple[tuple[str, int], ...]
+
+
+class Purged(Event, frozen=True, kw_only=True, gc=False):
+    """All that belonged to ``user`` is gone, for good and from every view."""
+
+    key: int
+    user: str
+    outcomes: tuple[Outcome, ...]
+
+
+class ReceiptFound(Event, frozen=True, kw_only=True, gc=False):
+    """The receipt asked for, or ``None``."""
+
+    key: int
+    receipt: Receipt | None
+
+
+class ReceiptsIssued(Event, frozen=True, kw_only=True, gc=False):
+    """Whatever was forgotten before the last scrub began is in no file any more."""
 
 
 class DriverUp(Event, frozen=True, kw_only=True, gc=False):

@@ -33,17 +33,19 @@ class Commit(Instruction, frozen=True, gc=False):
 
 
 class Retrieve(Instruction, frozen=True, gc=False):
-    """Answer ``query`` from ``view``, then send ``Retrieved``."""
+    """Answer ``query`` from ``view``, then send ``Retrieved`` with the same ``turn``."""
 
     key: int
     view: View
     query: Query
+    turn: int = 1
 
 
 class Render(Instruction, frozen=True, gc=False):
     """Fit ``selection`` into ``budget`` tokens, place it, count the prompt; send ``Rendered``.
 
-    The prompt and ``max_tokens`` together may not exceed ``context``.
+    The prompt and ``max_tokens`` together may not exceed ``context``. Without ``messages`` the
+    block alone is made.
     """
 
     key: int
@@ -136,3 +138,57 @@ class SaveGrant(Instruction, frozen=True, gc=False):
     agent: str
     users: tuple[str, ...]
     scopes: tuple[str, ...]
+
+
+class Owned(Instruction, frozen=True, gc=False):
+    """Find what belongs to ``user``; send ``Owned``."""
+
+    key: int
+    user: str
+
+
+class Purge(Instruction, frozen=True, gc=False):
+    """Remove all that belongs to ``user``; send ``Purged`` when it is durable and in no view."""
+
+    key: int
+    user: str
+    receipt: str
+    at: int
+    """Now (ns since 1970 UTC)."""
+
+
+class FindReceipt(Instruction, frozen=True, gc=False):
+    """Find what became of a demand to forget; send ``ReceiptFound``."""
+
+    key: int
+    receipt: str
+
+
+class Scrub(Instruction, frozen=True, gc=False):
+    """Something was forgotten: erase it from every file before long, ``soon`` where somebody
+    waits for that; send ``ReceiptsIssued``."""
+
+    soon: bool = False
+
+
+class SaveGroup(Instruction, frozen=True, gc=False):
+    """Make the members of a group durable, as they now stand, then send ``Saved`` for ``key``.
+    ``of`` is its axis: ``users`` or ``agents``."""
+
+    key: int
+    of: str
+    name: str
+    members: tuple[str, ...]
+
+
+class Measure(Instruction, frozen=True, gc=False):
+    """Count what there is; send ``Measured`` for ``key``."""
+
+    key: int
+
+
+class Backup(Instruction, frozen=True, gc=False):
+    """Copy the store to a new file at ``path``, then send ``Saved`` for ``key``."""
+
+    key: int
+    path: str

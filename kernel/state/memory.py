@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.views import view_of
+from isovist.kernel.state.changes import not_found
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
 from isovist.syscalls.names import (
@@ -28,24 +28,25 @@ from isovist.syscalls.names import (
 )
 from isovist.syscalls.operations import (
     Drop,
+    Expire,
     ListQuery,
+    Move,
     Op,
+    Outcome,
     Put,
     Query,
     ReadQuery,
-    Replace,
     SearchQuery,
     Vectors,
 )
 from isovist.syscalls.records import (
     LEGS,
-    SCOPES,
     Barrier,
     Hit,
     Leg,
     Partition,
     Reader,
-    partition_of,
+    View,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,27 @@ if TYPE_CHECKING:
 
 MAX_QUERY = 8 * 1024
 """Bytes of a query; a longer user turn is cut for retrieval, a longer search is refused."""
+
+
+Reads = (
+    m.Search | m.Read | m.MemoryList | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch
+    | m.FullContext | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.ViewOf
+)  # fmt: skip
+"""Requests that read units, and wait at the barrier before."""
+CHOOSY = m.Search | m.Chat | m.Prefetch
+"""Those that choose which legs to wait for, and are told of both."""
+
+
+class Reading(Protocol):
+    """What a module makes of the reading syscalls that it adds."""
+
+    def query(self, call: Call, now: int) -> Query:
+        """The first question to the store."""
+        ...
+
+    def took(self, call: Call) -> None:
+        """The answer is in ``call.selection``: reply, or ask on."""
+        ...
 
 
 class Memory:
@@ -63,6 +85,8 @@ class Memory:
         self._state = state
         self._writers: dict[tuple[Partition, int], tuple[int, int]] = {}
         self._unanswered: Counter[int] = Counter()
+        self.readings: dict[type[m.Call], Reading] = {}
+        """Who takes care of the reading syscalls that are not written out here."""
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
         return {
@@ -70,8 +94,6 @@ class Memory:
             m.Search: self._search,
             m.Read: self._read,
             m.MemoryList: self._list,
-            m.Update: self._change,
-            m.Forget: self._change,
         }
 
     def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
@@ -96,13 +118,13 @@ class Memory:
         said_at = check_time(request.said_at, "said_at")
         expires_at = check_time(request.expires_at, "expires_at")
         resolved = self._state.users.resolve(channel.who, request.user)
-        scope, note = self._scope(channel, request)
-        self._check_room(channel)
+        audience, note = self._audience(channel, request, resolved.user)
+        self.check_room(channel)
         call = self._state.open(channel, frame, request, resolved)
         call.note = note
         self.put(
             call,
-            partition_of(scope, resolved.user, call.agent),
+            audience,
             text=text,
             kind=request.kind,
             stream=request.stream,
@@ -113,7 +135,7 @@ class Memory:
             supersedes=request.supersedes,
             meta=meta,
         )
-        call.to(Step.COMMIT, self._state.now, scope)
+        call.to(Step.COMMIT, self._state.now, audience.scope)
 
     def put(
         self, call: Call, partition: Partition, *, said_at: int | None = None, **fields: Any
@@ -123,19 +145,21 @@ class Memory:
             raise KernelError("a write without an owner", story=call.told())
         seq = self._state.barrier.accept(partition)
         now = self._state.calendar()
+        session, user = fields.get("session"), call.resolved.user
         call.put = Put(
             partition=partition,
             seq=seq,
             id=self._state.opaque("u", partition, seq),
             agent=call.agent,
-            user=call.resolved.user,
+            user=user,
+            handle=self._state.opaque("s", call.agent, user, session) if session else "",
             said_at=now if said_at is None else said_at,
             stored_at=now,
             **fields,
         )
-        self._hand_out(call, call.put)
+        self.hand_out(call, call.put)
 
-    def _hand_out(self, call: Call, op: Op) -> None:
+    def hand_out(self, call: Call, op: Op) -> None:
         self._writers[op.partition, op.seq] = call.key, call.channel
         self._unanswered[call.channel] += 1
         self._state.emit(ins.Commit(op))
@@ -149,82 +173,18 @@ class Memory:
                 del self._unanswered[channel]
         return key
 
-    def _check_room(self, channel: Channel) -> None:
+    def check_room(self, channel: Channel) -> None:
         """A write that was cancelled still counts until it is on disk: else a slow disk and an
         agent that cancels would fill the memory. Raises ``EAGAIN``."""
         limit = self._state.limits.calls
         if self._unanswered[channel.number] >= limit:
             raise CallerError(f"{limit} writes wait for the disk, the limit", errno=Errno.EAGAIN)
 
-    def _scope(self, channel: Channel, request: m.Remember) -> tuple[str, str]:
+    def _audience(self, channel: Channel, request: m.Remember, user: str) -> tuple[Partition, str]:
         """The audience of a new unit. Whatever is missing, unknown or not granted is private,
         and the second value says why (promise ``private.default``)."""
-        scope = request.scope
-        if scope is None:
-            return "pair", ""
-        if scope not in SCOPES:
-            return "pair", "unknown scope, stored as private"
-        if not self._state.users.may_publish(channel.who, scope):
-            return "pair", f"no grant to publish to {scope} scope, stored as private"
-        if scope in ("agent", "global") and request.stream != "reusable":
-            # Only a reusable unit may reach other users (promise protected.stays).
-            return "pair", f"the protected stream cannot reach {scope} scope, stored as private"
-        return scope, ""
-
-    def _change(self, channel: Channel, frame: int, request: m.Update | m.Forget) -> None:
-        """Update and forget begin alike: find the unit inside the view, then see whose it is.
-
-        The shell answers this ``Retrieve`` at once, before it takes the next request, so that the
-        change has its number, and readers wait for it, as soon as its request was taken.
-        """
-        if isinstance(request, m.Update):
-            check_text(request.text)
-            if request.version < 1:
-                raise CallerError("version must be at least 1", field="version")
-        resolved = self._state.users.resolve(channel.who, request.user)
-        self._check_room(channel)
-        call = self._state.open(channel, frame, request, resolved)
-        call.view = view_of(Reader(resolved.user, call.agent))
-        call.to(Step.LOCATE, self._state.now)
-        query = ReadQuery(id=request.id, now=self._state.calendar())
-        self._state.emit(ins.Retrieve(call.key, call.view, query))
-
-    def _located(self, call: Call, event: ev.Retrieved) -> None:
-        request = call.request
-        if call.resolved is None or not isinstance(request, m.Update | m.Forget):
-            raise KernelError("located for nobody", story=call.told())
-        if not event.selection.candidates:
-            self._state.fail(call, not_found())
-            return
-        found = event.selection.candidates[0]
-        if (found.owner_user, found.owner_agent) != (call.resolved.user, call.agent):
-            self._state.fail(
-                call, error(Errno.EPERM, "the unit belongs to another user or agent", "id")
-            )
-            return
-        channel = self._state.channels[call.channel]
-        scope = found.partition.scope
-        if isinstance(request, m.Update) and not self._state.users.may_publish(channel.who, scope):
-            # A grant that was taken away ends what it allowed, new words in an old unit included.
-            self._state.fail(
-                call, error(Errno.EPERM, f"no grant to publish to {scope} scope", "id")
-            )
-            return
-        seq = self._state.barrier.accept(found.partition)
-        op: Op
-        if isinstance(request, m.Update):
-            op = Replace(
-                partition=found.partition,
-                seq=seq,
-                id=request.id,
-                version=request.version,
-                text=check_text(request.text),
-                stored_at=self._state.calendar(),
-            )
-        else:
-            op = Drop(partition=found.partition, seq=seq, id=request.id)
-        call.to(Step.COMMIT, self._state.now, found.hit.unit.scope)
-        self._hand_out(call, op)
+        who = channel.who
+        return self._state.sharing.audience(who, request.scope, user, who.agent, request.stream)
 
     def _committed(self, event: ev.Committed) -> None:
         outcome = event.outcome
@@ -235,31 +195,47 @@ class Memory:
         key = self._answered(op)
         if not key:
             return
-        if not outcome.duplicate:
-            self._state.barrier.written(op.partition, outcome.id, op.seq, bool(outcome.chunks))
+        self._written(outcome)
         # Visible first, then acknowledged: whoever hears of the write can already find it.
         self._show(op, ("lexical",) if outcome.chunks else LEGS)
         call = self._state.calls.get(key)
-        if call is None or call.resolved is None:
+        if call is None:
             return
-        if call.step is Step.KEEP:
-            self._state.chats.kept(call, outcome.id)
+        if isinstance(call.request, m.Import):
+            self._state.exports.settled(call, outcome)
+        elif call.resolved is None:
+            raise KernelError("a write without an owner", story=call.told())
+        elif call.step is Step.KEEP:
+            self._state.chats.kept(call, outcome)
         elif isinstance(op, Drop):
-            who = call.resolved
-            self._state.finish(call, m.Forgotten(id=op.id, user=who.user, rule=who.rule))
+            self._state.forgetting.dropped(call, outcome)
         else:
             self._state.finish(
                 call,
                 m.Stored(
                     id=outcome.id,
                     version=outcome.version,
-                    scope=op.partition.scope,
+                    scope=(op.to if isinstance(op, Move) else op.partition).scope,
                     user=call.resolved.user,
                     rule=call.resolved.rule,
                     duplicate=outcome.duplicate,
                     note=call.note,
+                    secrets=outcome.secrets,
                 ),
             )
+
+    def _written(self, outcome: Outcome) -> None:
+        """Note which write owes the vectors of its unit from now on. ``Expire`` changes nothing
+        there: what an earlier write owes is owed still."""
+        op = outcome.op
+        if outcome.duplicate or isinstance(op, Expire | Vectors):
+            return
+        written, lacks = self._state.barrier.written, bool(outcome.chunks)
+        if isinstance(op, Move):
+            written(op.partition, outcome.id, op.seq, False)
+            written(op.to, outcome.id, op.to_seq, lacks)
+        else:
+            written(op.partition, outcome.id, op.seq, lacks)
 
     def _write_failed(self, event: ev.WriteFailed) -> None:
         op = event.outcome.op
@@ -275,7 +251,11 @@ class Memory:
         if call is None:
             return
         if call.step is Step.KEEP:
-            self._state.chats.kept(call, "")
+            self._state.chats.kept(call)
+        elif isinstance(op, Drop):
+            self._state.forgetting.dropped(call, event.outcome)
+        elif isinstance(call.request, m.Import):
+            self._state.exports.settled(call, event.outcome)
         else:
             self._state.fail(call, error(event.outcome.errno, event.outcome.message))
 
@@ -284,7 +264,14 @@ class Memory:
         self._show(op, ("dense",))
 
     def _show(self, op: Op, legs: tuple[Leg, ...]) -> None:
-        for key in self._state.barrier.show(op.partition, op.seq, legs):
+        """``op`` is visible in ``legs``, or void. A move has a number on either side; where it
+        left there is nothing more to come."""
+        show = self._state.barrier.show
+        if isinstance(op, Move):
+            free = [*show(op.partition, op.seq, LEGS), *show(op.to, op.to_seq, legs)]
+        else:
+            free = show(op.partition, op.seq, legs)
+        for key in free:
             self._leave_barrier(self._state.calls[key])
 
     # -- reads
@@ -294,10 +281,7 @@ class Memory:
         if not 1 <= request.k <= 100:
             raise CallerError("k must be 1 to 100", field="k")
         check_kinds(request.kinds)
-        since = check_time(request.since, "since")
-        until = check_time(request.until, "until")
-        if since is not None and until is not None and since >= until:
-            raise CallerError("since must lie before until", field="since")
+        check_span(request.since, request.until)
         self.hold(self.enter(channel, frame, request), request.wait, request.barrier_ms)
 
     def _read(self, channel: Channel, frame: int, request: m.Read) -> None:
@@ -309,16 +293,14 @@ class Memory:
         check_kinds(request.kinds)
         self.hold(self.enter(channel, frame, request), "lexical", request.barrier_ms)
 
-    def enter(
-        self, channel: Channel, frame: int, request: m.Search | m.Read | m.MemoryList | m.Chat
-    ) -> Call:
+    def enter(self, channel: Channel, frame: int, request: Reads) -> Call:
         """Resolve the reader, mint its view and note what is accepted in it, all on arrival."""
         if not 0 <= request.barrier_ms <= 60_000:
             raise CallerError("barrier_ms must be 0 to 60000", field="barrier_ms")
         resolved = self._state.users.resolve(channel.who, request.user)
         call = self._state.open(channel, frame, request, resolved)
         call.id = self._state.opaque("c", self._state.boot, call.key)
-        call.view = view_of(Reader(resolved.user, call.agent))
+        call.view = self._state.groups.view(Reader(resolved.user, call.agent))
         accepted = self._state.barrier.accepted
         call.sequences = tuple((p.scope, accepted(p)) for p in call.view.partitions)
         return call
@@ -336,6 +318,10 @@ class Memory:
         else:
             self._leave_barrier(call)
 
+    def go_on(self, call: Call) -> None:
+        """Nothing is left that a call at the barrier waits for."""
+        self._leave_barrier(call)
+
     def barrier_timed_out(self, call: Call) -> None:
         if call.step is Step.BARRIER:
             self._state.barrier.leave(call.key)
@@ -351,7 +337,7 @@ class Memory:
             for partition, (_, number) in zip(call.view.partitions, call.sequences, strict=True)
             if number
         ]
-        legs = LEGS if isinstance(call.request, m.Search | m.Chat) else call.legs
+        legs = LEGS if isinstance(call.request, CHOOSY) else call.legs
         lagging = self._state.barrier.behind(legs, snapshot)
         waited = self._state.now - call.at if call.step is Step.BARRIER else 0
         if self._fresh_enough(call, waited / 1e6, lagging):
@@ -378,10 +364,17 @@ class Memory:
         if query is None:
             self._state.chats.render(call)
             return
-        if call.view is None:
-            raise KernelError("a read without a view", story=call.told())
         call.to(Step.RETRIEVE, self._state.now)
-        self._state.emit(ins.Retrieve(call.key, call.view, query))
+        self.ask(call, query)
+
+    def ask(self, call: Call, query: Query, view: View | None = None) -> None:
+        """Put ``query`` to the store, out of the call's view (or ``view``, to find what is to be
+        changed). From here on the answer to an earlier one is late, and changes nothing."""
+        view = view or call.view
+        if view is None:
+            raise KernelError("a read without a view", story=call.told())
+        call.turn += 1
+        self._state.emit(ins.Retrieve(call.key, view, query, call.turn))
 
     def _query(self, call: Call) -> Query | None:
         request, now = call.request, self._state.calendar()
@@ -399,14 +392,18 @@ class Memory:
             return ReadQuery(id=request.id, now=now)
         if isinstance(request, m.MemoryList):
             return ListQuery(limit=request.limit, now=now, after=request.after, kinds=request.kinds)
+        if (reading := self.readings.get(type(request))) is not None:
+            return reading.query(call, now)
         return self._state.chats.query(call, now)
 
     def _retrieved(self, event: ev.Retrieved) -> None:
         call = self._state.calls.get(event.key)
         if call is None or call.step not in (Step.RETRIEVE, Step.LOCATE):
             return
+        if event.turn != call.turn:
+            return
         if call.step is Step.LOCATE:
-            self._located(call, event)
+            self._state.changes.located(call, event)
             return
         if event.lagging:
             lagging = tuple(sorted({*call.barrier.lagging, *event.lagging}))
@@ -415,6 +412,8 @@ class Memory:
         call.selection = event.selection
         if isinstance(call.request, m.Chat):
             self._state.chats.render(call)
+        elif (reading := self.readings.get(type(call.request))) is not None:
+            reading.took(call)
         else:
             self._answer(call)
 
@@ -474,6 +473,8 @@ def compact(hit: Hit) -> Hit:
     return msgspec.structs.replace(hit, unit=msgspec.structs.replace(hit.unit, text=hit.chunk))
 
 
-def not_found() -> CallerError:
-    """The same words whether the unit never was, is gone, or lies outside the view."""
-    return CallerError("no unit of that id in view", errno=Errno.ENOENT, field="id")
+def check_span(since: str | None, until: str | None) -> None:
+    """Raise ``EINVAL`` where a bound is no time with a zone, or the span is empty."""
+    low, high = check_time(since, "since"), check_time(until, "until")
+    if low is not None and high is not None and low >= high:
+        raise CallerError("since must lie before until", field="since")

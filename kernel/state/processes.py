@@ -119,7 +119,6 @@ class Processes:
 
     def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
         return {
-            ev.Saved: self._saved,
             ev.Spawned: self._spawned,
             ev.SpawnFailed: self._spawn_failed,
             ev.Exited: self._exited_event,
@@ -166,6 +165,7 @@ class Processes:
         for user in request.users:
             if user != EVERY:
                 check_name(user, "users")
+        self._state.sharing.check_grant(request.scopes, request.revoke)
         call = self._state.open(channel, frame, request)
         held = self._state.users.grant(
             request.agent, set(request.users), set(request.scopes), request.revoke
@@ -187,10 +187,14 @@ class Processes:
             if starting and (entry.user in users or EVERY in users):
                 entry.revoked = True
 
-    def _saved(self, event: ev.Saved) -> None:
-        call = self._state.calls.get(event.key)
-        if call is not None and isinstance(call.request, m.Grant):
-            self._state.finish(call, m.Done())
+    def unbind(self, user: str) -> None:
+        """A forgotten user is lost to every running instance. Sessions and sightings stay: where
+        they named the user alone, a request must now name whom it is for, and what was meant for
+        one passes to nobody else."""
+        for agent in {c.who.agent for c in self._state.channels.values()} | {
+            entry.agent for entry in self._table.values()
+        }:
+            self._unbind(agent, {user})
 
     # -- life
 

@@ -15,17 +15,35 @@ from typing import Any
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.sim_recall import RecallBooks
 from isovist.kernel.state.sim_world import MS, SECOND, Store
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
-from isovist.syscalls.operations import Drop, Op, Put, Replace, Vectors
+from isovist.syscalls.operations import Drop, Move, Op, Put, ReadQuery, Vectors
 from isovist.syscalls.records import LEGS, Axis, Leg, Partition
 
 LIVES = 2
 """Lives of a driver that one chat may see."""
-READERS = (m.Search, m.Read, m.MemoryList, m.Chat)
-SERVED = (*READERS, m.Remember, m.Update, m.Forget)
+CHOOSY = (m.Search, m.Chat, m.Prefetch)
+"""They say which legs to wait for."""
+BOTH = (m.MemorySearch, m.SessionSearch, m.ForgetMatching)
+"""They wait for both."""
+RECALL = (m.MemoryRead, m.FullContext, m.MemoryFiles)
+AUDITED = (*CHOOSY, *BOTH, *RECALL)
+"""Each of them leaves a record."""
+READERS = (*AUDITED, m.Read, m.MemoryList, m.ViewOf)
+CHANGES = (m.Update, m.Forget, m.Expire, m.Rescope, m.ForgetMatching)
+SERVED = (*READERS, *CHANGES, m.Remember)
 """Requests that are for a user."""
+OPERATORS = (
+    m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
+    m.Statistics,
+)  # fmt: skip
+"""Requests that the operator alone may make."""
+TELLING = (
+    m.Found, m.Units, m.Chatted, m.ViewShown, m.Rounds, m.Files, m.Prefetched
+)  # fmt: skip
+"""Replies that tell what is in a view."""
 
 
 class Violation(AssertionError):
@@ -79,6 +97,14 @@ class Asked:
     released: bool = False
     early: bool = False
     """Went on before all that it waited for had come."""
+    groups: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    """Of users, of agents: those that its reader was in when it came, and has not left since."""
+    looked: bool = False
+    """It was given something out of its view."""
+    left: bool = False
+    """Its reader has left a group since, before any part of the reply was out."""
+    lost: bool = False
+    """Its view had lost a vector for good, before it narrowed."""
     stale: tuple[Leg, ...] = ()
     lagging: tuple[str, ...] = ()
     commit: Op | None = None
@@ -100,16 +126,32 @@ def own(agent: str) -> str:
     return f"agent/{agent}"
 
 
-def four(user: str, agent: str) -> tuple[Partition, ...]:
-    """What a reader may see, narrow to wide: own or open on each axis."""
-    everybody = Axis("all")
-    mine, here = Axis("one", user), Axis("one", agent)
-    return tuple(Partition(u, a) for u in (mine, everybody) for a in (here, everybody))
+def visible(asked: Asked) -> tuple[Partition, ...]:
+    """What a reader may see, narrow to wide: own, a group or open on each axis."""
+    names = zip((asked.user or "", asked.who.agent), asked.groups, strict=True)
+    users, agents = (
+        [Axis("one", own), *(Axis("group", name) for name in sorted(groups)), Axis("all")]
+        for own, groups in names
+    )
+    return tuple(Partition(u, a) for u in users for a in agents)
+
+
+def _may_hold_its_own(asked: Asked, partition: Partition) -> bool:
+    """True iff a group has part in it and the asking pair could have published there."""
+    axes = ((partition.users, asked.user), (partition.agents, asked.who.agent))
+    grouped = any(a.kind == "group" for a, _ in axes)
+    return grouped and all(a.kind != "one" or a.name == own for a, own in axes)
+
+
+def axis(word: str, own: str) -> Axis | None:
+    if word.startswith("@") and word != "@":
+        return Axis("group", word[1:])
+    return {"own": Axis("one", own), "all": Axis("all")}.get(word)
 
 
 class Judge:
     """``slots`` of each model; ``limit`` of a channel's calls; ``grants`` (users, scopes) of
-    each agent at the start."""
+    each agent at the start, and ``groups`` with their members."""
 
     def __init__(
         self,
@@ -117,6 +159,7 @@ class Judge:
         slots: dict[str, int],
         limit: int,
         grants: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
+        groups: Mapping[tuple[str, str], tuple[str, ...]],
     ) -> None:
         self.store, self.slots, self.limit = store, slots, limit
         self.counts: Counter[str] = Counter()
@@ -127,6 +170,8 @@ class Judge:
         self._granted = {
             agent: (set(users), set(scopes)) for agent, (users, scopes) in grants.items()
         }
+        self._groups = {key: set(members) for key, members in groups.items()}
+        self._recall = RecallBooks(store)
         self._writers: dict[tuple[Partition, int], Asked] = {}
         self._bound: dict[int, tuple[str, str, bool]] = {}
         self._exited: set[int] = set()
@@ -151,6 +196,8 @@ class Judge:
             ins.Decode: self._decode,
             ins.Audit: self._audit_record,
             ins.SaveGrant: self._save_grant,
+            ins.Purge: self._purge,
+            ins.SaveGroup: self._save_group,
             ins.StartProcess: self._start_process,
             ins.Disconnect: self._disconnect,
             ins.Report: self._report,
@@ -167,6 +214,8 @@ class Judge:
             self.channels[event.channel] = who
         elif isinstance(event, ev.Arrived | ev.Malformed) and event.channel in self.channels:
             self._now = self._ask(event, fault)
+        elif isinstance(event, ev.Purged):
+            self._purged(event.user)
         elif isinstance(event, ev.Exited | ev.SpawnFailed):
             self._exited.add(event.pid)
             self._bound.pop(event.pid, None)
@@ -175,7 +224,7 @@ class Judge:
         """``key``: the number under which an arrived request is outstanding, 0 if it is not."""
         if isinstance(event, ev.Arrived) and key and key not in self.keys:
             self._open(key)
-        elif isinstance(event, ev.Retrieved | ev.Rendered | ev.DriverDone):
+        elif isinstance(event, ev.Retrieved | ev.Rendered | ev.DriverDone | ev.Owned):
             self._now = self.keys.get(event.key)
         elif isinstance(event, ev.Committed | ev.WriteFailed):
             op = event.outcome.op
@@ -229,6 +278,7 @@ class Judge:
         if request is not None:
             found = self.identify(who, request.user)
             asked.user, asked.rule = found or (None, "")
+            asked.groups = (self._in("users", asked.user), self._in("agents", who.agent))
         return asked
 
     def identify(self, who: Who, named: str | None) -> tuple[str, str] | None:
@@ -276,18 +326,24 @@ class Judge:
             demand(asked.user is not None, f"{_name(asked)} was accepted for nobody")
             if asked.rule == "request" and asked.user and asked.user not in who.seen:
                 who.seen.append(asked.user)
-        self._to_audit += isinstance(request, m.Search | m.Chat)
+        self._to_audit += isinstance(request, AUDITED)
 
-    def _hold(self, asked: Asked, request: m.Search | m.Read | m.MemoryList | m.Chat) -> None:
+    def _in(self, of: str, name: str | None) -> set[str]:
+        return {group for (kind, group), members in self._groups.items()
+                if kind == of and name in members}  # fmt: skip
+
+    def _hold(self, asked: Asked, request: Any) -> None:
         """Note what a reader must see: all that was accepted in its view before it came."""
-        wait = request.wait if isinstance(request, m.Search | m.Chat) else "lexical"
+        wait = "both" if isinstance(request, BOTH) else "lexical"
+        if isinstance(request, CHOOSY):
+            wait = request.wait
         if isinstance(request, m.Chat):
             said = next((t.content for t in reversed(request.messages) if t.role == "user"), None)
             silent = not (said or "").strip() or not request.memory
             if silent or request.units == 0 or request.budget == 0:
                 wait = "none"
         asked.legs = LEGS if wait == "both" else ("lexical",) if wait == "lexical" else ()
-        for partition in four(asked.user or "", asked.who.agent):
+        for partition in visible(asked):
             asked.accepted[partition] = self._accepted[partition]
             for leg in asked.legs:
                 awaited = self._awaited[partition, leg]
@@ -323,13 +379,13 @@ class Judge:
     def _refusal(self, asked: Asked, answer: m.Failed) -> None:
         request, errno, who = asked.request, answer.errno, asked.who
         if errno == Errno.EAGAIN:
-            writes = isinstance(request, m.Remember | m.Update | m.Forget)
+            writes = isinstance(request, (m.Remember, m.Import, *CHANGES))
             full = who.open >= self.limit or (writes and who.writes >= self.limit)
             demand(full, "EAGAIN below the limit")
         elif errno == Errno.EPERM and answer.field == "user":
             demand(asked.user is None, f"{_name(asked)} was refused a user that it may serve")
-        elif errno == Errno.EPERM and isinstance(request, m.Grant):
-            demand(not who.operator, "the operator may grant")
+        elif errno == Errno.EPERM and isinstance(request, OPERATORS):
+            demand(not who.operator, f"the operator may not {_name(asked)}")
         elif errno == Errno.EPERM:
             demand(isinstance(request, m.Spawn), f"{_name(asked)}: {answer.message}")
 
@@ -379,7 +435,7 @@ class Judge:
             demand(message.story or asked.request is None, f"{message} without its story")
         else:
             self._sound(asked, message)
-        if isinstance(asked.request, m.Search | m.Chat) and (was_open or self._audit):
+        if isinstance(asked.request, AUDITED) and (was_open or self._audit):
             if not was_open:
                 # It came and failed at once: the dense leg has lost a vector for good.
                 self._accept(asked)
@@ -390,11 +446,17 @@ class Judge:
         if request is None:
             raise Violation(f"{reply} to what is no request")
         demand(isinstance(reply, m.REPLY_OF[type(request)]), f"{reply} to {_name(asked)}")
-        if isinstance(reply, m.Stored | m.Found | m.Units | m.Chatted | m.Identity):
+        demand(
+            not (asked.left and isinstance(reply, TELLING)),
+            f"{_name(asked)} is answered out of a group that its reader has left",
+        )
+        allowed = asked.who.operator or not isinstance(request, OPERATORS)
+        demand(allowed, f"{_name(asked)} is served, and nobody is the operator")
+        if isinstance(reply, (*TELLING, m.Stored, m.Identity, m.Forgotten)):
             demand(
                 (reply.user, reply.rule) == (asked.user, asked.rule), f"{reply} for the wrong user"
             )
-        if isinstance(reply, m.Found | m.Units | m.Chatted):
+        if isinstance(reply, TELLING):
             self._fresh(asked, reply.barrier.state, reply.barrier.lagging)
         if isinstance(reply, m.Welcome):
             asked.who.greeted = True
@@ -407,8 +469,20 @@ class Judge:
         elif isinstance(reply, m.Exited) and isinstance(request, m.WaitPid | m.Kill):
             demand(reply.process.pid == request.pid, "the wrong process")
             demand(request.pid in self._exited, "a process that still runs")
-        elif isinstance(request, m.Remember | m.Update | m.Forget):
+        elif isinstance(reply, m.Rounds | m.Files | m.Prefetched):
+            broken = self._recall.recalled(asked, reply, set(asked.accepted))
+            demand(not broken, f"{_name(asked)}: {broken}")
+        elif isinstance(reply, m.Matched):
+            broken = self._recall.matched(asked, reply)
+            demand(not broken, f"{_name(asked)}: {broken}")
+        elif isinstance(reply, m.ReceiptShown):
+            broken = self._recall.receipt(asked, reply)
+            demand(not broken, f"{_name(asked)}: {broken}")
+        elif isinstance(request, (m.Remember, *CHANGES)):
             self._acknowledged(asked, reply)
+        elif isinstance(reply, m.Imported) and isinstance(request, m.Import):
+            settled = reply.stored + reply.known + len(reply.failed)
+            demand(settled == len(request.lines), f"{reply} to {len(request.lines)} lines")
         elif isinstance(reply, m.Chatted):
             demand(reply.text == "".join(asked.words), "a text that no driver wrote")
             if isinstance(request, m.Chat) and request.stream:
@@ -424,10 +498,11 @@ class Judge:
         result = self.store.results[op.partition, op.seq]
         demand(result is not None, f"{reply} of a write that failed")
         if isinstance(reply, m.Stored):
-            demand((reply.id, reply.version) == result, f"{reply} of another unit")
-            demand(reply.scope == op.partition.scope, f"{reply} with another scope")
+            demand((reply.id, reply.version) == (result or ())[:2], f"{reply} of another unit")
+            to = op.to if isinstance(op, Move) else op.partition
+            demand(reply.scope == to.scope, f"{reply} with another scope")
             wished = asked.request.scope if isinstance(asked.request, m.Remember) else None
-            narrowed = wished is not None and wished != reply.scope
+            narrowed = wished is not None and self._named(asked, wished) != to
             demand(bool(reply.note) == narrowed, f"{reply} is silent on its scope")
 
     def _fresh(self, asked: Asked, state: str, lagging: tuple[str, ...]) -> None:
@@ -437,7 +512,7 @@ class Judge:
             demand(not set(lagging) & set(asked.legs), f"ready, and {lagging} lag")
             demand(not asked.early, f"{_name(asked)} is called ready and did not wait")
         else:
-            lost = any(p in self._vectorless for p in asked.accepted)
+            lost = asked.lost or any(p in self._vectorless for p in asked.accepted)
             demand(lagging, "a barrier timed out and names no leg")
             demand(asked.early or asked.lagging or lost, "a barrier that timed out for nothing")
 
@@ -453,31 +528,80 @@ class Judge:
         if isinstance(asked.request, m.Remember):
             demand(asked.who.writes <= self.limit, "more writes under way than the limit")
         pair = (asked.user, asked.who.agent)
-        if isinstance(op, Replace | Drop):
-            demand(self.store.owners[op.id] == pair, f"{_name(asked)} changes what is not its own")
-            demand(isinstance(asked.request, m.Update | m.Forget), "a change that nobody asked for")
+        if isinstance(op, Put) and isinstance(asked.request, m.Import):
+            demand(asked.who.operator, "an import by an agent")
+            demand(not self._strange(op.partition), f"{op} for a group that nobody made")
         elif isinstance(op, Put):
             demand((op.user, op.agent) == pair, f"{op} in another's name")
             demand(op.partition == self._audience(asked), f"{op} in the wrong scope")
-        partition = op.partition
+        else:
+            demand(self.store.owners[op.id] == pair, f"{_name(asked)} changes what is not its own")
+            demand(isinstance(asked.request, CHANGES), "a change that nobody asked for")
+            if isinstance(op, Drop):
+                broken = self._recall.drop(asked, op)
+                demand(not broken, f"{_name(asked)}: {broken}")
+        self._number(op.partition, op.seq)
+        if isinstance(op, Move):
+            self._number(op.to, op.to_seq)
+            self._moves(asked, op)
+
+    def _number(self, partition: Partition, seq: int) -> None:
         self._accepted[partition] += 1
-        demand(op.seq == self._accepted[partition], "numbers are issued one by one")
-        self._unseen[partition].append(op.seq)
+        demand(seq == self._accepted[partition], "numbers are issued one by one")
+        self._unseen[partition].append(seq)
         for leg in LEGS:
-            self._awaited[partition, leg].add(op.seq)
+            self._awaited[partition, leg].add(seq)
+
+    def _moves(self, asked: Asked, op: Move) -> None:
+        """Only a narrower audience, or one within the own user, is the owner's for nothing."""
+        scope = asked.request.scope if isinstance(asked.request, m.Rescope) else ""
+        demand(self._named(asked, scope) == op.to, f"{op} to where nobody wished")
+        demand(op.to != op.partition and not self._strange(op.to), f"{op} to nowhere")
+        if op.to.users.kind == "one":
+            return
+        inside = True
+        for of, small, big in (
+            ("users", op.to.users, op.partition.users),
+            ("agents", op.to.agents, op.partition.agents),
+        ):
+            member = big.kind == "group" and small.name in self._groups[of, big.name]
+            inside &= big.kind == "all" or small == big or (small.kind == "one" and member)
+        held = self.store.units.get(op.partition, {}).get(op.id)
+        stream = held.put.stream if held else "reusable"
+        demand(inside or self._may(asked, op.to, stream), f"{op} without the right to")
+
+    def _named(self, asked: Asked, scope: str) -> Partition | None:
+        """The audience of a scope, as its owner means it."""
+        names = {"pair": "own/own", "user": "own/all", "agent": "all/own", "global": "all/all"}
+        users, _, agents = names.get(scope, scope).partition("/")
+        first, second = axis(users, asked.user or ""), axis(agents, asked.who.agent)
+        return Partition(first, second) if first and second else None
+
+    def _strange(self, partition: Partition) -> bool:
+        """True iff a group in it is none that the operator made."""
+        axes = (("users", partition.users), ("agents", partition.agents))
+        return any(a.kind == "group" and (of, a.name) not in self._groups for of, a in axes)
+
+    def _may(self, asked: Asked, partition: Partition, stream: str) -> bool:
+        """True iff the agent may publish there: other users than its own are for the granted."""
+        users, agents = partition.users, partition.agents
+        if users.kind == "one":
+            return True
+        wider = "agent" if agents.kind == "one" else "global"
+        needed = f"@{users.name}" if users.kind == "group" else wider
+        _, scopes = self._granted.get(asked.who.agent, (set(), set()))
+        return needed in scopes and stream == "reusable"
 
     def _audience(self, asked: Asked) -> Partition:
         """Private, unless the writer may and wished otherwise."""
-        pair, user, agent, everybody = four(asked.user or "", asked.who.agent)
+        pair = Partition(Axis("one", asked.user or ""), Axis("one", asked.who.agent))
         request = asked.request
         if not isinstance(request, m.Remember):
             return pair
-        _, scopes = self._granted.get(asked.who.agent, (set(), set()))
-        if request.scope == "user":
-            return user
-        if request.scope in scopes and request.stream == "reusable":
-            return agent if request.scope == "agent" else everybody
-        return pair
+        wished = self._named(asked, request.scope or "")
+        if wished is None or self._strange(wished):
+            return pair
+        return wished if self._may(asked, wished, request.stream) else pair
 
     def _settled(self, event: ev.Committed | ev.WriteFailed) -> None:
         """The kernel has been told what became of a write."""
@@ -490,10 +614,16 @@ class Judge:
                 self._vectorless.add(op.partition)
         elif outcome.chunks:
             legs = ("lexical",)
+        if isinstance(op, Move):
+            self._seen(op.to, op.to_seq, legs)
+            legs = LEGS
+        self._seen(op.partition, op.seq, legs)
+
+    def _seen(self, partition: Partition, seq: int, legs: tuple[Leg, ...]) -> None:
         for leg in legs:
-            self._awaited[op.partition, leg].discard(op.seq)
+            self._awaited[partition, leg].discard(seq)
             for asked in self._held:
-                asked.needs.discard((op.partition, leg, op.seq))
+                asked.needs.discard((partition, leg, seq))
 
     def _release(self, asked: Asked) -> None:
         asked.released, asked.early = True, bool(asked.needs)
@@ -505,17 +635,27 @@ class Judge:
     def _retrieve(self, i: ins.Retrieve) -> None:
         asked = self.keys[i.key]
         demand(not asked.answer and not asked.who.gone, "retrieval for a call that has ended")
-        view = four(asked.user or "", asked.who.agent)
-        demand(i.view.partitions == view, f"{_name(asked)} is given {i.view.partitions}")
-        demand((i.view.reader.user, i.view.reader.agent) == (asked.user, asked.who.agent), "reader")
-        if isinstance(asked.request, READERS):
+        asked.looked = True
+        reader = (i.view.reader.user, i.view.reader.agent)
+        if isinstance(asked.request, m.Export | m.Import):
+            demand(asked.who.operator and reader == ("", ""), "a view of the whole store")
+            return
+        if i.turn == 2 and isinstance(i.query, ReadQuery) and isinstance(asked.request, CHANGES):
+            # Not in the view: then it is looked for in the groups, to be changed if it is its own.
+            elsewhere = {p for p, n in self._accepted.items() if n and _may_hold_its_own(asked, p)}
+            demand(set(i.view.partitions) == elsewhere, f"{_name(asked)} looks elsewhere")
+        else:
+            view = visible(asked)
+            demand(i.view.partitions == view, f"{_name(asked)} is given {i.view.partitions}")
+        demand(reader == (asked.user, asked.who.agent), "reader")
+        if isinstance(asked.request, READERS) and not asked.released:
             self._release(asked)
             asked.stale = tuple(leg for leg in self._legs(asked) if self._stale(asked, leg))
 
     def _legs(self, asked: Asked) -> Iterator[Leg]:
         """The legs of which an answer speaks: both for a search, which may use both."""
         yield "lexical"
-        if isinstance(asked.request, m.Search | m.Chat):
+        if isinstance(asked.request, CHOOSY + BOTH):
             yield "dense"
 
     def _stale(self, asked: Asked, leg: Leg) -> bool:
@@ -621,6 +761,54 @@ class Judge:
             users.update(request.users)
             scopes.update(request.scopes)
         demand((i.agent, set(i.users), set(i.scopes)) == (request.agent, users, scopes), "grants")
+
+    def _purge(self, i: ins.Purge) -> None:
+        asked = self._now
+        if asked is None or not isinstance(asked.request, m.ForgetUser):
+            raise Violation("a purge that nobody asked for")
+        demand(asked.who.operator and asked.request.name == i.user, "a purge of another user")
+        demand(asked.request.confirm, "a purge that was not shown before")
+
+    def _purged(self, user: str) -> None:
+        """Nobody is granted, or bound to, who was forgotten; nor is it in any group."""
+        for users, _ in self._granted.values():
+            users.discard(user)
+        for who in self.channels.values():
+            who.bound = "" if who.bound == user else who.bound
+        for pid, (agent, bound, revoked) in self._bound.items():
+            self._bound[pid] = (agent, bound, revoked or bound == user)
+        for (of, name), members in self._groups.items():
+            if of == "users" and user in members:
+                members.discard(user)
+                self._all_leave(m.GroupChange(name=name, of="users", remove=(user,)))
+
+    def _save_group(self, i: ins.SaveGroup) -> None:
+        asked = self._now
+        if asked is None or not isinstance(asked.request, m.GroupChange) or not asked.who.operator:
+            raise Violation("a group that no operator changed")
+        request = asked.request
+        members = self._groups.setdefault((request.of, request.name), set())
+        members |= set(request.add)
+        members -= set(request.remove)
+        demand((i.of, i.name, set(i.members)) == (request.of, request.name, members), "members")
+        self._all_leave(request)
+
+    def _all_leave(self, change: m.GroupChange) -> None:
+        for frames in self.asked.values():
+            for other in frames:
+                self._leaves(other, change)
+
+    def _leaves(self, asked: Asked, change: m.GroupChange) -> None:
+        """Whoever has left is answered out of what is left to it, or not at all."""
+        of, name = (0, asked.user) if change.of == "users" else (1, asked.who.agent)
+        if name not in change.remove or change.name not in asked.groups[of]:
+            return
+        asked.groups[of].discard(change.name)
+        asked.lost |= any(p in self._vectorless for p in asked.accepted)
+        left = set(visible(asked))
+        asked.accepted = {p: n for p, n in asked.accepted.items() if p in left}
+        asked.needs = {need for need in asked.needs if need[0] in left}
+        asked.left |= asked.looked and not asked.parts
 
     def _start_process(self, i: ins.StartProcess) -> None:
         asked = self._now

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
 from isovist.kernel.state.sim_world import Chance
 from isovist.syscalls import messages as m
-from isovist.syscalls.records import Message
+from isovist.syscalls.exchange import Line
+from isovist.syscalls.records import ALL, Axis, Message, Partition
 
 PEOPLE = ("ana", "bob", "a", "a_b", "zoÃ«")
 AGENTS: tuple[str, ...] = ("mail", "plan", "ana", "a_b", "a", "b")
@@ -17,7 +20,17 @@ SERVES: dict[str, str] = dict(zip(AGENTS, ("ana", "bob", "ana", "a_b", "a", "zoÃ
 """The user whom each agent mostly names."""
 BAD_NAMES = ("", "x/y", "tab\t", "n" * 129, "agent/mail", "e\u0301")
 KINDS = ("note", "profile", "task_context", "lesson")
-SCOPES = (None, "pair", "user", "agent", "global", "team", "")
+SCOPES = (
+    None, "pair", "user", "agent", "global", "team", "", "own/own", "own/@bots", "@team/own",
+    "@team/all", "@team/@bots", "@crew/all", "all/@bots", "all/all", "@nobody/own", "own/@nobody",
+    "own", "x/all", "@/own",
+)  # fmt: skip
+GROUPS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("users", "team"): ("ana", "bob"),
+    ("users", "crew"): ("a", "ana"),
+    ("agents", "bots"): ("mail", "plan"),
+}
+"""At the start; the operator changes them as a run goes on."""
 TEXTS = tuple(f"fact {n}" for n in range(12))
 
 Wait = Literal["both", "lexical", "none"]
@@ -63,6 +76,22 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.Read, {"id": "u1", "barrier_ms": -1}, "barrier_ms"),
     (m.MemoryList, {"limit": 0}, "limit"),
     (m.MemoryList, {"kinds": ("x",)}, "kinds"),
+    (m.MemorySearch, {"query": " "}, "query"),
+    (m.MemorySearch, {"query": "x", "k": 51}, "k"),
+    (m.MemorySearch, {"query": "x", "since": "2026-01-31T09:00"}, "since"),
+    (m.MemoryRead, {"session": "a/b", "round": 0}, "session"),
+    (m.MemoryRead, {"session": "s1", "round": -1}, "round"),
+    (m.MemoryRead, {"session": "s1", "round": 0, "window": 11}, "window"),
+    (m.SessionSearch, {"query": "x", "k": 21}, "k"),
+    (m.FullContext, {"limit": 0}, "limit"),
+    (m.MemoryFiles, {"limit": 200_001}, "limit"),
+    (m.Prefetch, {"query": "x", "budget": 1 << 20}, "budget"),
+    (m.Prefetch, {"query": "x", "units": 65}, "units"),
+    (m.Prefetch, {"query": "x", "model": "nobody"}, "model"),
+    (m.ForgetMatching, {"query": ""}, "query"),
+    (m.ForgetMatching, {"query": "x", "k": 101}, "k"),
+    (m.ForgetMatching, {"query": "x", "confirm": "a/b"}, "confirm"),
+    (m.ReceiptOf, {"receipt": ""}, "receipt"),
     (m.Update, {"id": "u1", "version": 0, "text": "x"}, "version"),
     (m.Update, {"id": "u1", "version": 1, "text": ""}, "text"),
     (m.Chat, {"messages": ()}, "messages"),
@@ -89,6 +118,10 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.Kill, {"pid": 1 << 30}, "pid"),
     (m.Exit, {"status": 256}, "status"),
     (m.Why, {"call": "a/b"}, "call"),
+    (m.Expire, {"id": "u1", "version": 0}, "version"),
+    (m.Expire, {"id": "u1", "version": 1, "at": "2026-01-31T09:00"}, "at"),
+    (m.Rescope, {"id": "u1", "version": 0, "scope": "pair"}, "version"),
+    (m.ViewOf, {"barrier_ms": 60_001}, "barrier_ms"),
 )
 """(syscall, fields, the field at fault): each ends at once in an error that names the field."""
 
@@ -103,12 +136,22 @@ class Load:
         self.units: list[str] = []
         self.calls: list[str] = []
         self.pids: list[int] = []
+        self.sessions: list[str] = []
+        """Opaque names, which readers may name."""
+        self.receipts: list[str] = []
+        self.agreed: list[tuple[int, m.Request]] = []
+        """(channel, request) of what was shown to be forgotten, now with its word."""
         makers: dict[Callable[[Peer], m.Request], float] = {
             self._remember: 20, self._search: 12, self._read: 4, self._list: 3, self._update: 5,
             self._forget: 4, self._chat: 14, self._why: 3, self._cancel: 6, self._session: 4,
-            self._whoami: 3, self._spawn: 4, self._wait: 2, self._kill: 2, self._exit: 0.3,
-            self._processes: 1, self._ping: 2, self._listing: 1, self._grant: 4,
-            self._hello_again: 0.5,
+            self._whoami: 3, self._spawn: 8, self._wait: 2, self._kill: 2, self._exit: 0.3,
+            self._processes: 1, self._ping: 2, self._listing: 1, self._grant: 8,
+            self._memory_search: 3, self._memory_read: 3, self._session_search: 2,
+            self._full_context: 1, self._files: 1, self._prefetch: 3, self._forget_matching: 2,
+            self._agree: 5, self._forget_user: 3, self._receipt: 5,
+            self._hello_again: 0.5, self._expire: 3, self._rescope: 8, self._view: 3,
+            self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
+            self._statistics: 0.5,
         }  # fmt: skip
         self._makers = tuple(makers)
         # Each seed has its own taste.
@@ -162,6 +205,9 @@ class Load:
             kind=self.rng.choice(KINDS),
             scope=self.rng.choice(SCOPES),
             stream=self.rng.choice(("reusable", "protected")),
+            session=self.rng.choice(("", "s1", "s2")),
+            round=self.rng.randrange(4),
+            meta={"source": self._unit()} if self.rng.random() < 0.1 else {},
             **self._who(peer),
         )
 
@@ -181,6 +227,66 @@ class Load:
 
     def _forget(self, peer: Peer) -> m.Request:
         return m.Forget(id=self._unit(), **self._who(peer))
+
+    def _patience(self) -> dict[str, Any]:
+        return {"barrier_ms": self.rng.choice((0, 20, 2000, 60_000))}
+
+    def _memory_search(self, peer: Peer) -> m.Request:
+        k, query = self.rng.choice((1, 8, 50)), self.rng.choice(TEXTS)
+        return m.MemorySearch(query=query, k=k, **self._patience(), **self._who(peer))
+
+    def _memory_read(self, peer: Peer) -> m.Request:
+        session = self.rng.choice(self.sessions) if self.sessions else "s0"
+        return m.MemoryRead(
+            session=session if self.rng.random() < 0.8 else self._unit(),
+            round=self.rng.randrange(4),
+            window=self.rng.randrange(3),
+            **self._patience(),
+            **self._who(peer),
+        )
+
+    def _session_search(self, peer: Peer) -> m.Request:
+        compact, query = self.rng.random() < 0.5, self.rng.choice(TEXTS)
+        return m.SessionSearch(query=query, compact=compact, **self._patience(), **self._who(peer))
+
+    def _full_context(self, peer: Peer) -> m.Request:
+        return m.FullContext(limit=self.rng.choice((1, 20, 100_000)), **self._who(peer))
+
+    def _files(self, peer: Peer) -> m.Request:
+        return m.MemoryFiles(limit=self.rng.choice((1, 120, 40_000)), **self._who(peer))
+
+    def _prefetch(self, peer: Peer) -> m.Request:
+        return m.Prefetch(
+            query=self.rng.choice(TEXTS),
+            model=self.rng.choice(("", *self.models)),
+            budget=self.rng.choice((None, 0, 3)),
+            wait=self.rng.choice(WAITS),
+            **self._patience(),
+            **self._who(peer),
+        )
+
+    def _forget_matching(self, peer: Peer) -> m.Request:
+        return m.ForgetMatching(
+            query=self.rng.choice(TEXTS),
+            k=self.rng.choice((1, 20)),
+            confirm=self.rng.choice(("", "", "", "w0")),
+            **self._patience(),
+            **self._who(peer),
+        )
+
+    def _agree(self, peer: Peer) -> m.Request:
+        """Say the word to what was shown, mostly to oneself."""
+        words = [request for channel, request in self.agreed if channel == peer.channel]
+        if self.agreed and self.rng.random() < 0.05:
+            return self.rng.choice(self.agreed)[1]
+        return self.rng.choice(words[-3:]) if words else self._forget_matching(peer)
+
+    def _forget_user(self, peer: Peer) -> m.Request:
+        return m.ForgetUser(name=self.rng.choice((*PEOPLE, "agent/mail")))
+
+    def _receipt(self, peer: Peer) -> m.Request:
+        receipt = self.rng.choice(self.receipts) if self.receipts else "r0"
+        return m.ReceiptOf(receipt=receipt, wait=self.rng.random() < 0.5)
 
     def _chat(self, peer: Peer) -> m.Request:
         said = self.rng.choice((*TEXTS[:3], " ", None))
@@ -244,9 +350,60 @@ class Load:
         return m.Grant(
             agent=agent,
             users=tuple(self.rng.sample((*PEOPLE, "*"), self.rng.randrange(3))),
-            scopes=self.rng.choice((("agent", "global"), ("global",), ())),
+            scopes=self.rng.choice((("agent", "global"), ("global", "@team"), ("@crew",), ())),
             revoke=self.rng.random() < 0.3,
         )
+
+    def _expire(self, peer: Peer) -> m.Request:
+        at = self.rng.choice((None, "1969-01-01T00:00Z", "2200-01-01T00:00Z"))
+        version = self.rng.choice((1, 1, 2, 3))
+        return m.Expire(id=self._unit(), version=version, at=at, **self._who(peer))
+
+    def _rescope(self, peer: Peer) -> m.Request:
+        version, scope = self.rng.choice((1, 1, 2, 3)), self.rng.choice(SCOPES[7:]) or "pair"
+        return m.Rescope(id=self._unit(), version=version, scope=scope, **self._who(peer))
+
+    def _view(self, peer: Peer) -> m.Request:
+        return m.ViewOf(barrier_ms=self.rng.choice((0, 20, 2000)), **self._who(peer))
+
+    def _group(self, peer: Peer) -> m.Request:
+        of, name = self.rng.choice((*GROUPS, ("users", "new")))
+        names = PEOPLE if of == "users" else AGENTS
+        some = self.rng.sample(names, self.rng.randrange(3))
+        leave = self.rng.random() < 0.5
+        add, remove = ((), tuple(some)) if leave else (tuple(some), ())
+        axis: Any = of
+        return m.GroupChange(name=name, of=axis, add=add, remove=remove)
+
+    def _groups(self, peer: Peer) -> m.Request:
+        return m.Groups(of=self.rng.choice(("", "users", "agents")))
+
+    def _export(self, peer: Peer) -> m.Request:
+        return m.Export(name=self.rng.choice(("", *PEOPLE)))
+
+    def _import(self, peer: Peer) -> m.Request:
+        lines = tuple(self._line() for _ in range(self.rng.randrange(1, 4)))
+        return m.Import(lines=(*lines, *self.rng.choice(((), ("{}",)))))
+
+    def _line(self) -> str:
+        user, agent = self.rng.choice(PEOPLE), self.rng.choice(AGENTS)
+        partition = self.rng.choice((
+            Partition(Axis("one", user), Axis("one", agent)), Partition(ALL, ALL),
+            Partition(Axis("group", "team"), ALL), Partition(Axis("group", "nobody"), ALL),
+        ))  # fmt: skip
+        line = Line(
+            format=1, id=self.rng.choice((self._unit(), f"u{self.rng.randrange(1 << 30)}")),
+            version=self.rng.choice((1, 2)), users=partition.users, agents=partition.agents,
+            user=user, agent=agent, text=self.rng.choice(TEXTS), kind="note", stream="reusable",
+            said_at=0, stored_at=0, supersedes=self.rng.choice(("", "", self._unit())),
+        )  # fmt: skip
+        return msgspec.json.encode(line).decode()
+
+    def _backup(self, peer: Peer) -> m.Request:
+        return m.Backup(path="/backup")
+
+    def _statistics(self, peer: Peer) -> m.Request:
+        return m.Statistics()
 
     def _hello_again(self, peer: Peer) -> m.Request:
         return self.hello()

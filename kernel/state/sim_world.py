@@ -7,9 +7,12 @@ step, doubled events and words of the dead.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
@@ -17,21 +20,29 @@ from isovist.kernel.state.drivers import ModelConfig
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
+    NEXT_ROUND,
     Candidate,
+    CountQuery,
     Drop,
+    Expire,
     ListQuery,
+    Move,
     Op,
     Outcome,
     Put,
     Query,
     ReadQuery,
+    Receipt,
     Replace,
+    RoundsQuery,
+    SearchQuery,
     Selection,
     Vectors,
 )
 from isovist.syscalls.records import Hit, Leg, Partition, Unit, View
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
+Numbered = Put | Replace | Expire | Move | Drop
 T = TypeVar("T")
 
 
@@ -77,61 +88,138 @@ class Faults:
 
 @dataclass(slots=True)
 class Held:
-    """A stored unit: as it was put, its newest text, and which version has vectors."""
+    """A stored unit: as it was put, its newest text, the number under which that was written,
+    and whether it has its vectors."""
 
     put: Put
     text: str
+    wrote: int
     version: int = 1
-    dense: int = 0
+    dense: bool = False
+    expires_at: int | None = None
 
 
 class Store:
     """Writes are applied to dicts; every question about them is answered from those.
 
-    ``results`` holds what became of each numbered write: (unit, version), version 0 where the
-    unit was dropped; ``None`` where the write failed.
+    ``results`` holds what became of each numbered write: (unit, version, number of the text that
+    it stands for), version 0 where the unit was dropped, number 0 where it gave none; ``None``
+    where the write failed.
     """
 
     def __init__(self) -> None:
         self.units: dict[Partition, dict[str, Held]] = {}
         self.owners: dict[str, tuple[str, str]] = {}
-        self.results: dict[tuple[Partition, int], tuple[str, int] | None] = {}
+        self.places: dict[str, set[Partition]] = {}
+        """Every partition that a unit was ever in."""
+        self.reborn: set[str] = set()
+        """Units that came back by an import after they were forgotten."""
+        self.results: dict[tuple[Partition, int], tuple[str, int, int] | None] = {}
+        self.receipts: dict[str, Receipt] = {}
         self._same: dict[object, str] = {}
 
     def apply(self, op: Op) -> Outcome:
         units = self.units.setdefault(op.partition, {})
         if isinstance(op, Vectors):
             held = units.get(op.id)
-            if held is not None and held.version == op.version:
-                held.dense = op.version
+            if held is not None and held.wrote == op.seq:
+                held.dense = True
             return Outcome(op=op, id=op.id, version=op.version)
         held = units.get(op.id)
         if isinstance(op, Put):
+            if op.supersedes and self.owners.get(op.supersedes) != (op.user, op.agent):
+                return self.refuse(op, Errno.ENOENT)
+            if op.round == NEXT_ROUND:
+                op = msgspec.structs.replace(op, round=self._next_round(op.handle))
             same = (op.partition, op.agent, op.user, op.text, op.kind, op.session, op.round)
             older = units.get(self._same.get(same, ""))
             if older is not None and older.text == op.text:
-                return self._done(op, older.put.id, older.version, duplicate=True)
+                version, text = older.version, older.wrote
+                return self._done(op, older.put.id, version, text, duplicate=True)
+            if op.id in self.owners and any(op.id in here for here in self.units.values()):
+                return self.refuse(op, Errno.EEXIST)
             self._same[same] = op.id
             self.owners[op.id] = (op.user, op.agent)
-            units[op.id] = Held(op, op.text)
-            return self._done(op, op.id, 1, chunks=(op.text,))
+            if op.id in self.places:
+                self.reborn.add(op.id)
+            self.places.setdefault(op.id, set()).add(op.partition)
+            units[op.id] = Held(op, op.text, op.seq, op.version, expires_at=op.expires_at)
+            return self._done(op, op.id, op.version, op.seq, chunks=(op.text,))
         if held is None:
-            return self.refuse(op, Errno.ENOENT)
+            moved = any(op.id in here for here in self.units.values())
+            return self.refuse(op, Errno.ESTALE if moved else Errno.ENOENT)
         if isinstance(op, Drop):
             del units[op.id]
+            self._forgotten(op.receipt, op.id)
             return self._done(op, op.id, 0)
         if held.version != op.version:
             return self.refuse(op, Errno.ESTALE)
-        held.version, held.text = op.version + 1, op.text
-        return self._done(op, op.id, held.version, chunks=(op.text,))
+        if isinstance(op, Expire):
+            held.version, held.expires_at = op.version + 1, op.expires_at
+            return self._done(op, op.id, held.version)
+        if isinstance(op, Move):
+            return self._move(op, units, held)
+        held.version, held.text, held.wrote = op.version + 1, op.text, op.seq
+        held.dense = False
+        return self._done(op, op.id, held.version, op.seq, chunks=(op.text,))
 
-    def _done(self, op: Put | Replace | Drop, unit: str, version: int, **more: Any) -> Outcome:
-        self.results[op.partition, op.seq] = (unit, version)
+    def _next_round(self, handle: str) -> int:
+        rounds = [held.put.round for here in self.units.values() for held in here.values()
+                  if handle and held.put.handle == handle]  # fmt: skip
+        return max(rounds, default=0) + 1 if handle else 0
+
+    def _move(self, op: Move, units: dict[str, Held], held: Held) -> Outcome:
+        there = self.units.setdefault(op.to, {})
+        if any(other.text == held.text for other in there.values()):
+            # More than the real store refuses, so that a move often fails.
+            return self.refuse(op, Errno.EEXIST)
+        there[op.id] = units.pop(op.id)
+        self.places[op.id].add(op.to)
+        held.version, held.wrote = op.version + 1, op.to_seq
+        self.results[op.to, op.to_seq] = (op.id, held.version, op.to_seq)
+        return self._done(op, op.id, held.version, chunks=() if held.dense else (held.text,))
+
+    def _done(self, op: Numbered, unit: str, version: int, text: int = 0, **more: Any) -> Outcome:
+        self.results[op.partition, op.seq] = (unit, version, text)
         return Outcome(op=op, id=unit, version=version, **more)
+
+    def _forgotten(self, receipt: str, *units: str) -> None:
+        known = self.receipts.get(receipt)
+        gone = (*(known.units if known else ()), *units)
+        self.receipts[receipt] = Receipt(id=receipt, asked_at=1, issued_at=0, units=gone)
+
+    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+        mine = [
+            (unit, held.version)
+            for partition, units in self.units.items()
+            for unit, held in units.items()
+            if user in (held.put.user, partition.users.kind == "one" and partition.users.name)
+        ]
+        return tuple(sorted(mine))
+
+    def purge(self, user: str, receipt: str) -> tuple[Outcome, ...]:
+        mine = dict(self.owned(user))
+        gone = tuple(
+            Outcome(op=Drop(partition=partition, seq=0, id=unit, receipt=receipt), id=unit)
+            for partition, units in self.units.items()
+            for unit in units
+            if unit in mine
+        )
+        for outcome in gone:
+            del self.units[outcome.op.partition][outcome.id]
+        self._forgotten(receipt, *mine)
+        return gone
+
+    def scrub(self) -> None:
+        for receipt in list(self.receipts.values()):
+            issued = Receipt(id=receipt.id, asked_at=1, issued_at=2, units=receipt.units)
+            self.receipts[receipt.id] = issued
 
     def refuse(self, op: Op, errno: Errno) -> Outcome:
         if not isinstance(op, Vectors):
             self.results[op.partition, op.seq] = None
+        if isinstance(op, Move):
+            self.results[op.to, op.to_seq] = None
         return Outcome(op=op, errno=errno, message=f"simulated {errno.name}")
 
     def shows(self, partition: Partition, seq: int, leg: Leg) -> bool:
@@ -140,23 +228,33 @@ class Store:
         if (partition, seq) not in self.results:
             return False
         result = self.results[partition, seq]
-        if result is None:
+        if result is None or leg == "lexical":
             return True
-        unit, version = result
+        unit, _, text = result
         held = self.units[partition].get(unit)
-        if held is None or held.version > version:
-            return True
-        return leg == "lexical" or held.dense == version
+        return held is None or held.wrote != text or held.dense
 
     def select(self, view: View, query: Query) -> Selection:
         found = [
             self._candidate(partition, held)
             for partition in view.partitions
             for held in self.units.get(partition, {}).values()
-            if not isinstance(query, ReadQuery) or held.put.id == query.id
+            if held.expires_at is None or held.expires_at > query.now
+            if self._answers(query, held.put)
         ]
-        limit = query.limit if isinstance(query, ListQuery) else getattr(query, "k", 1)
+        if isinstance(query, CountQuery):
+            counted = Counter(candidate.partition for candidate in found)
+            return Selection(counts=tuple(counted[p] for p in view.partitions))
+        limit = query.k if isinstance(query, SearchQuery) else getattr(query, "limit", 1)
         return Selection(candidates=tuple(found[-min(limit, 4) :]))
+
+    @staticmethod
+    def _answers(query: Query, put: Put) -> bool:
+        if isinstance(query, ReadQuery):
+            return put.id == query.id
+        if isinstance(query, RoundsQuery):
+            return any(put.handle == h and a <= put.round <= b for h, a, b in query.wanted)
+        return True
 
     @staticmethod
     def _candidate(partition: Partition, held: Held) -> Candidate:
@@ -164,7 +262,9 @@ class Store:
         unit = Unit(
             id=put.id, version=held.version, text=held.text, kind=put.kind,
             scope=partition.scope, agent=put.agent, user=put.user, stream=put.stream,
-            said_at=put.said_at, stored_at=put.stored_at,
+            said_at=put.said_at, stored_at=put.stored_at, expires_at=held.expires_at,
+            session=put.session, round=put.round, handle=put.handle, supersedes=put.supersedes,
+            meta=put.meta,
         )  # fmt: skip
         return Candidate(
             hit=Hit(unit=unit, chunk=held.text, score=0.5), partition=partition,
@@ -221,7 +321,14 @@ class World:
             ins.Retrieve: self._retrieve,
             ins.Render: self._render,
             ins.Lookup: self._lookup,
-            ins.SaveGrant: self._save_grant,
+            ins.Owned: self._owned,
+            ins.Purge: self._purge,
+            ins.FindReceipt: self._find_receipt,
+            ins.Scrub: lambda i: self.after(SECOND // (10 if i.soon else 1), self._scrub),
+            ins.SaveGrant: self._save,
+            ins.SaveGroup: self._save,
+            ins.Backup: self._save,
+            ins.Measure: lambda i: self._soon(ev.Measured, key=i.key, figures={}),
             ins.Audit: lambda i: self.records.__setitem__(i.record.call, i.record),
             ins.StartDriver: self._start_driver,
             ins.StopDriver: self._stop_driver,
@@ -280,8 +387,9 @@ class World:
         self._tell(ev.WriteFailed if outcome.errno else ev.Committed, outcome=outcome)
         if outcome.chunks:
             op = outcome.op
+            partition, seq = (op.to, op.to_seq) if isinstance(op, Move) else (op.partition, op.seq)
             vectors = Vectors(
-                partition=op.partition, seq=op.seq, id=outcome.id, version=outcome.version,
+                partition=partition, seq=seq, id=outcome.id, version=outcome.version,
                 model="simulated", vectors=(b"",),
             )  # fmt: skip
             self.after(self.delay(), lambda: self._embedded(vectors))
@@ -303,14 +411,36 @@ class World:
 
         def answer() -> None:
             late = early if self.rng.random() < 0.5 else self.store.select(i.view, i.query)
-            self._tell(ev.Retrieved, key=i.key, selection=late, lagging=lagging)
+            if isinstance(i.query, ListQuery) and self.rng.random() < 0.3:
+                late = Selection(candidates=late.candidates, next="more")
+            self._tell(ev.Retrieved, key=i.key, turn=i.turn, selection=late, lagging=lagging)
 
         self.after(self.delay(), answer)
+
+    def _owned(self, i: ins.Owned) -> None:
+        self._soon(ev.Owned, key=i.key, units=self.store.owned(i.user))
+
+    def _purge(self, i: ins.Purge) -> None:
+        if self.chance(self.faults.write):
+            self._soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
+        else:
+            outcomes = self.store.purge(i.user, i.receipt)
+            self._soon(ev.Purged, key=i.key, user=i.user, outcomes=outcomes)
+
+    def _find_receipt(self, i: ins.FindReceipt) -> None:
+        self._soon(ev.ReceiptFound, key=i.key, receipt=self.store.receipts.get(i.receipt))
+
+    def _scrub(self) -> None:
+        if self.chance(self.faults.write):
+            self.after(self.delay(), self._scrub)
+            return
+        self.store.scrub()
+        self._soon(ev.ReceiptsIssued)
 
     def _lookup(self, i: ins.Lookup) -> None:
         self._soon(ev.LookedUp, key=i.key, record=self.records.get(i.call))
 
-    def _save_grant(self, i: ins.SaveGrant) -> None:
+    def _save(self, i: ins.SaveGrant | ins.SaveGroup | ins.Backup) -> None:
         if self.chance(self.faults.write):
             self._soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
         else:
@@ -326,6 +456,7 @@ class World:
         self._soon(
             ev.Rendered, key=i.key, prompt=f"prompt {i.key}", prompt_tokens=10,
             shown=shown, injected_tokens=len(shown), counter="simulated",
+            block=" ".join(c.hit.unit.id for c, _ in shown),
         )  # fmt: skip
 
     def _start_driver(self, i: ins.StartDriver) -> None:

@@ -26,7 +26,7 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits, State
 from isovist.kernel.state.drivers import ModelConfig
 from isovist.kernel.state.sim_judge import Judge, Violation
-from isovist.kernel.state.sim_load import AGENTS, Load, Peer
+from isovist.kernel.state.sim_load import AGENTS, GROUPS, Load, Peer
 from isovist.kernel.state.sim_world import MS, SECOND, Faults, Running, World
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
@@ -36,10 +36,10 @@ STEPS = 150
 """Requests and mishaps of a run, if nothing else is asked for."""
 GRANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mail": (("ana", "bob"), ("global",)),
-    "plan": (("*",), ("agent",)),
+    "plan": (("*",), ("agent", "@team")),
     "ana": (("ana",), ()),
     "a_b": (("a_b", "a"), ("agent", "global")),
-    "a": (("a",), ("global",)),
+    "a": (("a",), ("global", "@crew")),
 }
 """Users and scopes of each agent at the start; the operator changes them as a run goes on."""
 MOST_EVENTS = 200
@@ -104,15 +104,17 @@ class Simulation:
             secret=b"simulated",
             models=models,
             grants=GRANTS,
+            groups=GROUPS,
             limits=Limits(calls=limit, exited=rng.choice((2, 256))),
         )
         self.world = World(rng, Faults.draw(rng), models, self.tell, self.after)
         self.world.attach = self._attach_process
         self.load = Load(rng, tuple(model.name for model in models))
         slots = {model.name: model.slots for model in models}
-        self.judge = Judge(self.world.store, slots, limit, GRANTS)
+        self.judge = Judge(self.world.store, slots, limit, GRANTS, GROUPS)
         self.peers: list[Peer] = []
         self._channels = 0
+        self._shown: dict[tuple[int, int], m.ForgetMatching | m.ForgetUser] = {}
         self._haste = rng.choice((10_000, MS, 20 * MS, SECOND))
         self._attach("operator", operator=True)
         for n in range(rng.choice((1, 3, 8, 24)) if agents is None else agents):
@@ -211,13 +213,28 @@ class Simulation:
             self.after(self.world.delay(), lambda: self._detach(channel, why))
         elif isinstance(instruction, ins.Commit) and hasattr(instruction.op, "id"):
             self.load.units.append(instruction.op.id)
+            if handle := getattr(instruction.op, "handle", ""):
+                self.load.sessions.append(handle)
         elif isinstance(instruction, ins.Audit):
             self.load.calls.append(instruction.record.call)
+        elif isinstance(instruction, ins.Reply) and isinstance(instruction.message, m.Forgotten):
+            self.load.receipts.append(instruction.message.receipt)
+        elif isinstance(instruction, ins.Reply) and isinstance(instruction.message, m.Matched):
+            self._matched(instruction.channel, instruction.call, instruction.message)
         elif isinstance(instruction, ins.StartProcess):
             self.load.pids.append(instruction.pid)
         elif isinstance(instruction, ins.Reply) and isinstance(instruction.message, m.Welcome):
             for peer in self.peers:
                 peer.greeted |= peer.channel == instruction.channel
+
+    def _matched(self, channel: int, frame: int, reply: m.Matched) -> None:
+        """What was shown may be agreed to, by the same request with its word."""
+        if reply.receipt:
+            self.load.receipts.append(reply.receipt)
+        request = self._shown.pop((channel, frame), None)
+        if reply.confirm and request is not None:
+            agreed = msgspec.structs.replace(request, confirm=reply.confirm)
+            self.load.agreed.append((channel, agreed))
 
     def _wake(self, wish: int) -> None:
         if wish == self._woken:
@@ -280,6 +297,8 @@ class Simulation:
         # Now and then a program uses a frame id again that may still be outstanding.
         peer.frame += self.rng.random() > 0.02
         self.now += 1
+        if isinstance(request, m.ForgetMatching | m.ForgetUser):
+            self._shown[peer.channel, peer.frame] = request
         self.tell(ev.Arrived, fault=fault, channel=peer.channel, call=peer.frame, request=request)
 
 

@@ -80,16 +80,17 @@ class Users:
             held.scopes |= scopes
         return held
 
+    def forget(self, user: str) -> None:
+        """No agent is granted ``user`` by name any more."""
+        for held in self._grants.values():
+            held.users.discard(user)
+
     def may_serve(self, who: Principal, user: str) -> bool:
         """True iff the channel holds a grant for ``user``."""
         if who.operator or user in (who.bound, own_user(who.agent)):
             return True
         users = self.grants(who.agent).users
         return user in users or EVERY in users
-
-    def may_publish(self, who: Principal, scope: str) -> bool:
-        """Pair and user scope reach nobody but the user served; wider ones need a grant."""
-        return scope in ("pair", "user") or scope in self.grants(who.agent).scopes
 
     def resolve(self, who: Principal, named: str | None) -> Resolved:
         """The user of a request, by the first rule that applies. Raises ``EPERM``."""

@@ -1,0 +1,69 @@
+"""The operator's work in the shell: grants and groups made durable, backups of the running store,
+statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import trio
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.writer import Writer
+from isovist.storage.backend import Backend
+
+
+class Admin:
+    """Carries out ``SaveGrant``, ``SaveGroup``, ``Measure`` and ``Backup``; ``fail(key, error)``
+    ends a call whose work failed."""
+
+    def __init__(
+        self,
+        store: Backend,
+        writer: Writer,
+        nursery: trio.Nursery,
+        *,
+        figures: Callable[[], dict[str, int]],
+        now: Callable[[], int],
+        dispatch: Callable[[ev.Event], None],
+        fail: Callable[[int, Exception], None],
+    ) -> None:
+        self._store, self._writer, self._nursery = store, writer, nursery
+        self._figures = figures
+        self._now, self._dispatch, self._fail = now, dispatch, fail
+
+    def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
+        return {
+            ins.SaveGrant: lambda i: self._save(
+                i.key, partial(self._store.save_grant, i.agent, i.users, i.scopes)
+            ),
+            ins.SaveGroup: lambda i: self._save(
+                i.key, partial(self._store.save_group, i.of, i.name, i.members)
+            ),
+            ins.Measure: self._measure,
+            ins.Backup: lambda i: self._nursery.start_soon(self._backup, i),
+        }
+
+    def _save(self, key: int, work: Callable[[], None]) -> None:
+        def then(e: Exception | None) -> None:
+            if e is None:
+                self._dispatch(ev.Saved(now=self._now(), key=key))
+            else:
+                self._fail(key, e)
+
+        self._writer.run(work, then)
+
+    def _measure(self, i: ins.Measure) -> None:
+        self._dispatch(ev.Measured(now=self._now(), key=i.key, figures=self._figures()))
+
+    async def _backup(self, i: ins.Backup) -> None:
+        """In a thread of its own, with connections of its own: writers and readers go on. A
+        kernel that stops waits for it, since a thread cannot be stopped."""
+        try:
+            size = await trio.to_thread.run_sync(self._store.backup, i.path)
+        except Exception as e:
+            self._fail(i.key, e)
+        else:
+            self._dispatch(ev.Saved(now=self._now(), key=i.key, bytes=size))

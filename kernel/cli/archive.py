@@ -1,0 +1,114 @@
+"""Export and import of units as JSON lines, backups of the running store, and their return."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from array import array
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from isovist.kernel.cli.common import Common, Problem, attach, suggest
+from isovist.kernel.cli.show import emit, note, say
+
+BATCH, BATCH_BYTES = 100, 700_000
+"""Lines of one import call, so that none holds the kernel up for long, and their bytes: a request
+must fit a frame."""
+
+
+def export(common: Common, *, user: str) -> int:
+    """Lines on standard output, oldest first, so that an import keeps the order."""
+    # The kernel gives the newest first: lines wait in a file until the oldest is there.
+    with tempfile.TemporaryFile() as spool:
+        ends = array("q", (0,))
+        with attach(common) as kernel:
+            for line in kernel.export(user):
+                ends.append(ends[-1] + spool.write(line.encode() + b"\n"))
+        for place in range(len(ends) - 1, 0, -1):
+            spool.seek(ends[place - 1])
+            sys.stdout.write(spool.read(ends[place] - ends[place - 1]).decode())
+    sys.stdout.flush()
+    note(f"exported: {len(ends) - 1}")
+    return 0
+
+
+def import_(common: Common, file: str) -> int:
+    """Take in the lines of ``file`` (empty: standard input); 1 where any was not taken."""
+    stored = known = 0
+    failed: list[str] = []
+    with attach(common) as kernel, _opened(file) as lines:
+        for batch in _batches(lines):
+            done = kernel.import_([text for _, text in batch], deadline_ms=600_000)
+            stored, known = stored + done.stored, known + done.known
+            for why in done.failed:
+                place, _, rest = why.removeprefix("line ").partition(": ")
+                failed.append(f"line {batch[int(place)][0]}: {rest}")
+    if common.json:
+        emit({"stored": stored, "known": known, "failed": failed})
+    else:
+        say(f"stored: {stored}, known already: {known}, not taken: {len(failed)}")
+        for why in failed:
+            note(why)
+    return 1 if failed else 0
+
+
+def _opened(file: str) -> TextIO:
+    if not file:
+        return sys.stdin
+    return Path(file).open(encoding="utf-8", errors="replace", newline="\n")
+
+
+def _batches(lines: TextIO) -> Iterator[list[tuple[int, str]]]:
+    """Lines with their numbers, by batches; empty lines count and are left out."""
+    batch: list[tuple[int, str]] = []
+    size = 0
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text:
+            continue
+        room = len(text.encode()) + 5
+        if batch and (len(batch) == BATCH or size + room > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append((number, text))
+        size += room
+    if batch:
+        yield batch
+
+
+def backup(common: Common, path: Path) -> int:
+    with attach(common) as kernel:
+        done = kernel.backup(str(path.absolute()), deadline_ms=3_600_000)
+    if common.json:
+        emit({"path": done.path, "bytes": done.bytes})
+    else:
+        say(f"backup of {done.bytes:,} bytes in {done.path}")
+    return 0
+
+
+def restore(common: Common, path: Path) -> int:
+    """Put a backup into a state folder that has no store yet, while no kernel runs there."""
+    from isovist.kernel.lock import Lock
+    from isovist.storage.backup import backup as copy
+
+    database = common.config.database
+    with Lock(common.config.lock):
+        if database.exists():
+            raise Problem(
+                f"{database}: there is a store already, which is not replaced",
+                "restore into another folder with --state, or move that one away",
+                errno="EEXIST",
+            )
+        for left in ("-wal", "-shm"):
+            # Of a store that somebody removed: it must not be taken for this one's.
+            with suppress(FileNotFoundError):
+                database.with_name(database.name + left).unlink()
+        size = copy(path, database)
+    if common.json:
+        emit({"path": str(database), "bytes": size})
+    else:
+        say(f"restored {size:,} bytes to {database}")
+        say(f"start it with: {suggest(common, 'up', '-d')}")
+    return 0

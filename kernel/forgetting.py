@@ -1,0 +1,169 @@
+"""The shell's part of forgetting: a user's purge, receipts, and when the store is scrubbed.
+
+Scrubbing rewrites files, so it is not done for each unit: it waits until nothing was forgotten for
+``QUIET_S``, at most ``LONGEST_S``, and not at all where somebody waits for a receipt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+import trio
+
+from isovist.kernel.log import where
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.work import Piece
+from isovist.kernel.writer import Writer
+from isovist.storage.backend import Backend
+from isovist.syscalls.errors import IsovistError
+from isovist.syscalls.operations import Outcome
+
+log = structlog.get_logger()
+
+QUIET_S, LONGEST_S = 2.0, 30.0
+"""Seconds since the last and since the first unit was forgotten after which the store is
+scrubbed."""
+AGAIN_S, LATEST_S = 1.0, 60.0
+"""Seconds until a scrub that failed is tried again, doubled each time up to the second."""
+
+T = TypeVar("T")
+
+
+class Forgetting:
+    """Carries out ``Owned``, ``Purge``, ``FindReceipt`` and ``Scrub``.
+
+    ``scrub(now)`` does it, ``first`` queues a piece of work behind the writes that are durable
+    already, ``fail`` ends a call. Invariant: while anything may be forgotten and not scrubbed,
+    ``_since`` says since when.
+    """
+
+    def __init__(
+        self,
+        store: Backend,
+        writer: Writer,
+        nursery: trio.Nursery,
+        *,
+        scrub: Callable[[int], Awaitable[None]],
+        dispatch: Callable[[ev.Event], None],
+        fail: Callable[[int, Exception], None],
+        first: Callable[[Piece], None],
+    ) -> None:
+        self._store, self._writer, self._nursery = store, writer, nursery
+        self._scrub, self._dispatch, self._fail, self._first = scrub, dispatch, fail, first
+        # What an earlier life left unscrubbed is scrubbed too; if it left nothing, that is quick.
+        self._since: float | None = trio.current_time()
+        self._last = trio.current_time()
+        self._soon = False
+        self._changed = trio.Event()
+        nursery.start_soon(self._run)
+
+    def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
+        return {
+            ins.Owned: self._owned,
+            ins.Purge: lambda i: self._nursery.start_soon(self._purge, i),
+            ins.FindReceipt: self._find,
+            ins.Scrub: lambda i: self.note(soon=i.soon),
+        }
+
+    # -- scrubbing
+
+    def note(self, *, soon: bool = False) -> None:
+        """Something was forgotten, or (``soon``) somebody waits for its receipt."""
+        self._last = trio.current_time()
+        if self._since is None:
+            self._since = self._last
+        self._soon = self._soon or soon
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _run(self) -> None:
+        pause = AGAIN_S
+        while True:
+            await self._due()
+            since, self._since, self._soon = self._since, None, False
+            try:
+                await self._scrub(time.time_ns())
+            except Exception as e:
+                why = str(e) if isinstance(e, IsovistError) else where(e)
+                log.error("scrub failed", why=why, again=pause)
+                await trio.sleep(pause)
+                pause = min(2 * pause, LATEST_S)
+                self._since, self._soon = since, True
+            else:
+                pause = AGAIN_S
+                self._dispatch(ev.ReceiptsIssued(now=_now()))
+
+    async def _due(self) -> None:
+        """Wait until the store must be scrubbed."""
+        while True:
+            at = float("inf")
+            if self._since is not None:
+                at = min(self._last + QUIET_S, self._since + LONGEST_S)
+            if self._soon or trio.current_time() >= at:
+                return
+            with trio.move_on_at(at):
+                await self._changed.wait()
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        """Do ``work`` in the writer's thread, in its place among the writes."""
+        done = trio.Event()
+        results: list[T] = []
+        errors: list[Exception] = []
+
+        def then(e: Exception | None) -> None:
+            if e is not None:
+                errors.append(e)
+            done.set()
+
+        self._writer.run(lambda: results.append(work()), then)
+        await done.wait()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    # -- a user, a receipt
+
+    def _owned(self, i: ins.Owned) -> None:
+        try:
+            units = self._store.owned(i.user)
+        except Exception as e:
+            self._fail(i.key, e)
+        else:
+            self._dispatch(ev.Owned(now=_now(), key=i.key, units=units))
+
+    async def _purge(self, i: ins.Purge) -> None:
+        try:
+            outcomes = await self._write(partial(self._store.purge, i.user, i.receipt, i.at))
+        except Exception as e:
+            self._fail(i.key, e)
+        else:
+            # Writes that became durable before are queued by now, and must be applied before.
+            self._first(partial(self._apply, i, outcomes))
+
+    def _apply(self, i: ins.Purge, outcomes: list[Outcome]) -> bool:
+        try:
+            self._store.apply(outcomes)
+        except Exception as e:
+            log.error("broken rule", rule="what is purged leaves the index", why=where(e))
+            self._fail(i.key, e)
+        else:
+            purged = ev.Purged(now=_now(), key=i.key, user=i.user, outcomes=tuple(outcomes))
+            self._dispatch(purged)
+        return True
+
+    def _find(self, i: ins.FindReceipt) -> None:
+        try:
+            receipt = self._store.receipt(i.receipt)
+        except Exception as e:
+            self._fail(i.key, e)
+        else:
+            self._dispatch(ev.ReceiptFound(now=_now(), key=i.key, receipt=receipt))
+
+
+def _now() -> int:
+    return int(trio.current_time() * 1e9)

@@ -1,0 +1,109 @@
+"""Who may publish to whom: the rules for the audience of a unit, here and nowhere else.
+
+A unit that reaches its own user alone (whatever the agents) exposes nothing to others, so that
+takes no right. To reach other users takes a grant of the agent that writes, and the reusable
+stream (promise ``protected.stays``). A new unit that may not go where it was meant to is private
+(promise ``private.default``); a change of an audience that may not be made is an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isovist.kernel.state.users import Principal
+from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.names import check_name
+from isovist.syscalls.operations import Candidate
+from isovist.syscalls.records import Partition, audience_of, partition_of
+
+if TYPE_CHECKING:
+    from isovist.kernel.state.core import State
+
+GRANTED = ("user", "agent", "global")
+"""The scopes that a grant may name beside groups of users. ``user`` needs none."""
+
+
+class Sharing:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def audience(
+        self, who: Principal, scope: str | None, user: str, agent: str, stream: str
+    ) -> tuple[Partition, str]:
+        """Where a new unit of the pair goes that asks for ``scope``, and why that is narrower
+        than it asked for (empty: it is not)."""
+        pair = partition_of("pair", user, agent)
+        if scope is None:
+            return pair, ""
+        asked = audience_of(scope, user, agent)
+        if asked is None or self._state.groups.unknown(asked):
+            return pair, "unknown scope, stored as private"
+        why = self.refusal(who, asked, stream)
+        return (pair, f"{why}, stored as private") if why else (asked, "")
+
+    def refusal(self, who: Principal, partition: Partition, stream: str) -> str:
+        """Why ``who`` may not publish to ``partition``; empty: it may."""
+        if partition.users.kind == "one":
+            return ""
+        needed = grant_for(partition)
+        if needed not in self._state.users.grants(who.agent).scopes:
+            return f"no grant to publish to {needed} scope"
+        if stream != "reusable":
+            return f"the protected stream cannot reach {needed} scope"
+        return ""
+
+    def check_still(self, who: Principal, found: Candidate) -> None:
+        """A grant that was taken away ends what it allowed, new words in an old unit included.
+        Raises ``EPERM``."""
+        why = self.refusal(who, found.partition, found.hit.unit.stream)
+        if why:
+            raise CallerError(why, errno=Errno.EPERM, field="id")
+
+    def target(self, scope: str, user: str, agent: str) -> Partition:
+        """The audience that a re-scope names. Raises ``EINVAL``: it must not end up elsewhere."""
+        asked = audience_of(scope, user, agent)
+        if asked is None:
+            raise CallerError(
+                "scope must be pair, user, agent, global, or two axes as in own/all, @team/own",
+                field="scope",
+            )
+        unknown = self._state.groups.unknown(asked)
+        if unknown:
+            raise CallerError(f"scope: there is no {unknown}", field="scope")
+        return asked
+
+    def check_move(self, who: Principal, found: Candidate, to: Partition) -> None:
+        """The owner may always narrow a unit, on both axes or to its own user. Whatever reaches
+        more users, or by an open user axis more of their agents, is published anew.
+
+        Raises ``EINVAL`` where the unit is there already, else ``EPERM``.
+        """
+        source, groups = found.partition, self._state.groups
+        if to == source:
+            raise CallerError("the unit has that scope already", field="scope")
+        narrows = groups.within("users", to.users, source.users) and groups.within(
+            "agents", to.agents, source.agents
+        )
+        why = "" if narrows else self.refusal(who, to, found.hit.unit.stream)
+        if why:
+            raise CallerError(f"scope: {why}", errno=Errno.EPERM, field="scope")
+
+    def check_grant(self, scopes: tuple[str, ...], revoke: bool) -> None:
+        """Scopes that a grant may name: known ones (to revoke, well-formed ones)."""
+        for scope in scopes:
+            if scope in GRANTED:
+                continue
+            if not scope.startswith("@"):
+                raise CallerError(
+                    "scopes must be user, agent, global or @GROUP of users", field="scopes"
+                )
+            name = check_name(scope[1:], "scopes")
+            if not (revoke or self._state.groups.known("users", name)):
+                raise CallerError(f"scopes: there is no group {name!r} of users", field="scopes")
+
+
+def grant_for(partition: Partition) -> str:
+    """The scope that a grant must name for an audience that reaches other users."""
+    if partition.users.kind == "group":
+        return str(partition.users)
+    return "agent" if partition.agents.kind == "one" else "global"

@@ -1,0 +1,73 @@
+"""What the kernel keeps beside units: audit records, grants, groups."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from isovist.storage.backend import Grants, Groups
+from isovist.storage.rules import without
+from isovist.syscalls.messages import Record
+
+_pack = msgspec.msgpack.Encoder().encode
+_names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
+_record = msgspec.msgpack.Decoder(Record).decode
+
+# All writes run in a transaction of the caller's.
+
+
+def save_records(db: sqlite3.Connection, records: Sequence[Record]) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO records (call, body) VALUES (?, ?)",
+        [(record.call, _pack(record)) for record in records],
+    )
+
+
+def record(db: sqlite3.Connection, call: str) -> Record | None:
+    found = db.execute("SELECT body FROM records WHERE call = ?", (call,)).fetchone()
+    return _record(found[0]) if found else None
+
+
+def save_grant(
+    db: sqlite3.Connection, agent: str, users: Sequence[str], scopes: Sequence[str]
+) -> None:
+    if users or scopes:
+        db.execute(
+            "INSERT OR REPLACE INTO grants (agent, users, scopes) VALUES (?, ?, ?)",
+            (agent, _pack(tuple(users)), _pack(tuple(scopes))),
+        )
+    else:
+        db.execute("DELETE FROM grants WHERE agent = ?", (agent,))
+
+
+def grants(db: sqlite3.Connection) -> Grants:
+    rows = db.execute("SELECT agent, users, scopes FROM grants ORDER BY agent")
+    return {agent: (_names(users), _names(scopes)) for agent, users, scopes in rows}
+
+
+def save_group(db: sqlite3.Connection, of: str, name: str, members: Sequence[str]) -> None:
+    """A line without a member says that the group is known."""
+    db.execute("DELETE FROM groups WHERE axis = ? AND name = ?", (of, name))
+    db.executemany(
+        "INSERT INTO groups (axis, name, member) VALUES (?, ?, ?)",
+        [(of, name, member) for member in {"", *members}],
+    )
+
+
+def groups(db: sqlite3.Connection) -> Groups:
+    found: dict[tuple[str, str], list[str]] = {}
+    for of, name, member in db.execute("SELECT axis, name, member FROM groups ORDER BY 1, 2, 3"):
+        members = found.setdefault((of, name), [])
+        if member:
+            members.append(member)
+    return {key: tuple(members) for key, members in found.items()}
+
+
+def forget_user(db: sqlite3.Connection, user: str) -> None:
+    """Out of all groups and grants."""
+    db.execute("DELETE FROM groups WHERE axis = 'users' AND member = ? AND member <> ''", (user,))
+    for agent, (users, scopes) in grants(db).items():
+        if user in users:
+            save_grant(db, agent, without(user, users), scopes)

@@ -1,0 +1,101 @@
+"""One partition's postings in memory, packed: for small views, where scoring every chunk that
+holds a term beats asking the shared index.
+
+A packed base of what was there when it was made, immutable, and beside it the chunks that came
+since. A chunk of the base that has died is skipped by the part's ``alive`` column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isovist.storage.forward import contents
+from isovist.storage.lexical import Postings
+
+_SHIFT = 16
+
+
+class Packed:
+    """All postings of some chunks: for each term number, ascending, ``slot << 16 | count`` of the
+    chunks that hold it, ascending."""
+
+    __slots__ = ("_entries", "_starts", "_tids", "chunks")
+
+    def __init__(self, slots: NDArray[np.intp], blobs: Sequence[bytes]) -> None:
+        """``blobs``: the forward vector of each of ``slots``, which ascend."""
+        self.chunks = len(slots)
+        tids, counts, holders = contents(blobs)
+        order = np.argsort(tids, kind="stable")
+        self._entries = (slots[holders[order]].astype(np.int64) << _SHIFT) | counts[order]
+        self._tids, starts = np.unique(tids[order], return_index=True)
+        self._starts = np.append(starts, len(tids)).astype(np.int64)
+
+    def find_all(self, tids: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The postings of those of ``tids`` that stand here, by their place in it."""
+        if not len(self._tids):
+            return []
+        asked = np.array(tids, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self._tids, asked), len(self._tids) - 1)
+        held = np.flatnonzero(self._tids[at] == asked)
+        starts, ends = self._starts[at[held]].tolist(), self._starts[at[held] + 1].tolist()
+        return [
+            (place, self._entries[start:end])
+            for place, start, end in zip(held.tolist(), starts, ends, strict=True)
+        ]
+
+    @property
+    def memory(self) -> int:
+        return self._entries.nbytes + self._starts.nbytes + self._tids.nbytes
+
+
+class Resident:
+    """The postings of a part's living chunks.
+
+    Invariant: a living slot is in the base or in ``extra``, never in both; ``dead`` counts those
+    of the base that live no more.
+    """
+
+    __slots__ = ("_base", "dead", "extra")
+
+    def __init__(self, base: Packed | None = None) -> None:
+        self._base = base
+        self.dead = 0
+        self.extra: Postings[int] = Postings()
+
+    def add(self, slot: int, terms: Mapping[int, int]) -> None:
+        self.extra.add(slot, terms)
+
+    def remove(self, slot: int) -> None:
+        """``slot`` has just died."""
+        if slot in self.extra:
+            self.extra.remove(slot)
+        else:
+            self.dead += 1
+
+    def find_all(
+        self, tids: Sequence[int], alive: NDArray[np.bool_]
+    ) -> list[tuple[int, NDArray[np.int64]]]:
+        """The postings among living slots of those of ``tids`` that stand here, by their place
+        in it; in no order of slots, none twice."""
+        found = [] if self._base is None else self._base.find_all(tids)
+        if self.dead:
+            living = ((place, entries[alive[entries >> _SHIFT]]) for place, entries in found)
+            found = [(place, entries) for place, entries in living if len(entries)]
+        if self.extra.count:
+            more = self.extra.find_all(tids)
+            found += [(place, np.frombuffer(e, np.int64).copy()) for place, e in more]
+        return found
+
+    @property
+    def stale(self) -> bool:
+        """Whether packing it anew pays."""
+        held = 0 if self._base is None else self._base.chunks
+        return self.extra.count > max(1024, held // 4) or self.dead > max(1024, held // 4)
+
+    @property
+    def memory(self) -> int:
+        """Bytes, about: a chunk that is not packed takes some kilobytes."""
+        return (0 if self._base is None else self._base.memory) + 4096 * self.extra.count

@@ -1,0 +1,402 @@
+"""Forgetting at the pure kernel's door: one unit, by query, a user, and the receipts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk, candidate
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.core import Limits
+from isovist.kernel.state.forgetting import PAGES
+from isovist.syscalls import messages as m
+from isovist.syscalls.errors import Errno
+from isovist.syscalls.operations import Drop, ListQuery, Outcome, Put, Receipt, Selection
+
+
+def forget(desk: Desk, unit: Put) -> Drop:
+    """Forget ``unit``, and have the store do it."""
+    desk.ask(MAIL, m.Forget(id=unit.id, user="ana"))
+    desk.select(unit)
+    op = desk.one(ins.Commit).op
+    assert isinstance(op, Drop)
+    desk.commit(op)
+    return op
+
+
+def matching(desk: Desk, *units: Put, channel: int = MAIL, **fields: Any) -> Any:
+    """Ask what fits, of which ``units`` does; the reply, where there is one."""
+    desk.ask(channel, m.ForgetMatching(**{"query": "a fact", "user": "ana", **fields}))
+    desk.select(*units)
+    return desk.reply()
+
+
+def drops(desk: Desk) -> list[Drop]:
+    ops = [i.op for i in desk.all(ins.Commit)]
+    assert all(isinstance(op, Drop) for op in ops)
+    return ops  # type: ignore[return-value] # just checked
+
+
+# -- one unit
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_forgotten_unit_gets_a_receipt_and_asks_for_a_scrub() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    op = forget(desk, unit)
+    assert (op.receipt[0], len(op.receipt), op.stored_at > 0) == ("r", 21, True)
+    assert desk.all(ins.Scrub) == [ins.Scrub()]
+    desk.select()
+    reply = desk.reply()
+    assert (reply.id, reply.receipt, reply.derived) == (unit.id, op.receipt, ())
+
+
+@pytest.mark.promise("erase.complete")
+def test_what_comes_from_a_forgotten_unit_is_listed() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    newer = desk.stored(MAIL, user="ana", supersedes=unit.id)
+    made = desk.stored(PLAN, user="ana", scope="user", meta={"source": unit.id})
+    other = desk.stored(MAIL, user="ana", meta={"source": newer.id, "from": unit.id})
+    forget(desk, unit)
+    assert isinstance(desk.one(ins.Retrieve).query, ListQuery)
+    desk.select(other, made, next="page 2")
+    assert desk.one(ins.Retrieve).query.after == "page 2"
+    desk.select(newer)
+    assert desk.reply().derived == (made.id, newer.id)
+
+
+def test_the_search_for_what_comes_from_it_ends() -> None:
+    desk = Desk()
+    forget(desk, desk.stored(MAIL, user="ana"))
+    for _ in range(PAGES):
+        assert desk.reply() is None
+        desk.select(next="more")
+    assert desk.reply().derived == ()
+
+
+@pytest.mark.promise("erase.complete")
+@pytest.mark.parametrize("how", ["fails", "is late", "ends with a group"])
+def test_what_is_gone_is_said_to_be_gone_whatever_else_fails(how: str) -> None:
+    desk = Desk()
+    desk.ask(OPERATOR, m.GroupChange(name="team", of="users", add=("ana",)))
+    unit = desk.stored(MAIL, user="ana")
+    made = desk.stored(MAIL, user="ana", meta={"source": unit.id})
+    op = forget(desk, unit)
+    frame = desk.frame
+    desk.select(made, next="more")
+    if how == "fails":
+        key = desk.one(ins.Retrieve).key
+        desk.tell(ev.WorkFailed, key=key, errno=Errno.EIO, message="disk")
+    elif how == "is late":
+        desk.sleep(120 * SECOND)
+    else:
+        desk.ask(OPERATOR, m.GroupChange(name="team", of="users", remove=("ana",)))
+    reply = desk.reply(frame)
+    assert (reply.receipt, reply.derived) == (op.receipt, (made.id,))
+
+
+def test_a_removal_that_fails_says_why() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    desk.ask(MAIL, m.Forget(id=unit.id, user="ana"))
+    desk.select(unit)
+    desk.refuse(desk.one(ins.Commit).op, Errno.EIO)
+    assert desk.reply().errno == Errno.EIO
+    assert desk.all(ins.Scrub) == []
+
+
+# -- by query
+
+
+def test_a_dry_run_shows_own_units_alone_and_removes_none() -> None:
+    desk = Desk()
+    own, shared = desk.stored(MAIL, user="ana"), desk.stored(PLAN, user="ana", scope="user")
+    shown = matching(desk, own, shared, k=7)
+    assert desk.all(ins.Commit) == []
+    assert ([u.id for u in shown.units], shown.count, shown.receipt) == ([own.id], 1, "")
+    assert shown.confirm
+    nothing = matching(desk, shared)
+    assert (nothing.count, nothing.confirm) == (0, "")
+
+
+@pytest.mark.promise("erase.complete")
+def test_with_its_word_all_and_only_what_was_shown_goes() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(3)]
+    shared = desk.stored(PLAN, user="ana", scope="user")
+    word = matching(desk, *units, shared).confirm
+    # In whatever order they now rank.
+    assert matching(desk, shared, *reversed(units), confirm=word) is None
+    ops = drops(desk)
+    assert {op.id for op in ops} == {unit.id for unit in units}
+    assert len({op.receipt for op in ops}) == 1
+    for op in ops[:-1]:
+        desk.commit(op)
+        assert desk.reply() is None
+    desk.commit(ops[-1])
+    gone, record = desk.reply(), desk.one(ins.Audit).record
+    assert (gone.count, gone.receipt, gone.confirm) == (3, ops[0].receipt, "")
+    assert {shown.unit for shown in record.units} == {unit.id for unit in units}
+    assert desk.all(ins.Scrub) == [ins.Scrub()]
+
+
+def test_matches_that_have_changed_are_stale() -> None:
+    desk = Desk()
+    one, two = (desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(2))
+    word = matching(desk, one).confirm
+    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
+    key = desk.one(ins.Retrieve).key
+    newer = Selection(candidates=(candidate(one, version=2),))
+    desk.tell(ev.Retrieved, key=key, selection=newer)
+    assert desk.reply().errno == Errno.ESTALE
+    for found in ((one, two), (two,), ()):
+        failed = matching(desk, *found, confirm=word)
+        assert (failed.errno, failed.field) == (Errno.ESTALE, "confirm")
+        assert desk.all(ins.Commit) == []
+    # Nor does a word serve another user or agent.
+    bob = desk.stored(MAIL, user="bob", text="fact 0")
+    assert matching(desk, bob, user="bob", confirm=word).errno == Errno.ESTALE
+
+
+def test_a_unit_that_is_being_changed_is_not_removed_unseen() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    word = matching(desk, unit).confirm
+    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
+    frame, asked = desk.frame, desk.one(ins.Retrieve)
+    desk.ask(MAIL, m.Update(id=unit.id, version=1, text="newer", user="ana"))
+    desk.select(unit)
+    selection = Selection(candidates=(candidate(unit),))
+    desk.tell(ev.Retrieved, key=asked.key, turn=asked.turn, selection=selection)
+    assert desk.reply(frame).errno == Errno.ESTALE
+    assert desk.all(ins.Commit) == []
+
+
+@pytest.mark.parametrize(("errno", "gone"), [(Errno.ENOENT, True), (Errno.ENOSPC, False)])
+def test_what_is_gone_already_is_no_failure(errno: Errno, gone: bool) -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(2)]
+    matching(desk, *units, confirm=matching(desk, *units).confirm)
+    first, second = drops(desk)
+    desk.refuse(first, errno)
+    desk.commit(second)
+    reply = desk.reply()
+    if gone:
+        assert (reply.count, reply.receipt) == (2, second.receipt)
+    else:
+        assert reply.errno == errno
+        assert "1 of 2" in reply.message
+        assert desk.one(ins.Audit).record.errno == errno
+
+
+def test_removals_count_as_writes_that_wait_for_the_disk() -> None:
+    desk = Desk(limits=Limits(calls=2))
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(3)]
+    matching(desk, *units, confirm=matching(desk, *units).confirm)
+    assert matching_refused(desk) == Errno.EAGAIN
+
+
+def matching_refused(desk: Desk) -> int:
+    reply = desk.ask(MAIL, m.ForgetMatching(query="x", user="ana"))
+    assert isinstance(reply, m.Failed)
+    return reply.errno
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"query": "\0"}, "query"),
+        ({"k": 0}, "k"),
+        ({"k": 101}, "k"),
+        ({"kinds": ("x",)}, "kinds"),
+        ({"since": "now"}, "since"),
+        ({"confirm": "a/b"}, "confirm"),
+        ({"barrier_ms": -1}, "barrier_ms"),
+    ],
+)
+def test_a_bad_demand_is_refused_by_its_field(fields: Any, field: str) -> None:
+    failed = Desk().ask(MAIL, m.ForgetMatching(**{"query": "x", "user": "ana", **fields}))
+    assert failed.field == field
+
+
+# -- a user
+
+
+def purge(desk: Desk, *units: Put, name: str = "ana") -> Any:
+    """Forget a user who owns ``units``; the reply."""
+    owned = tuple(sorted((unit.id, 1) for unit in units))
+    desk.ask(OPERATOR, m.ForgetUser(name=name))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
+    shown = desk.reply()
+    assert (shown.count, shown.units, shown.receipt) == (len(units), (), "")
+    desk.ask(OPERATOR, m.ForgetUser(name=name, confirm=shown.confirm))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
+    asked = desk.one(ins.Purge)
+    assert asked.user == name
+    gone = tuple(
+        Outcome(op=Drop(partition=u.partition, seq=0, id=u.id, receipt=asked.receipt), id=u.id)
+        for u in units
+    )
+    desk.tell(ev.Purged, key=asked.key, user=name, outcomes=gone)
+    return desk.reply()
+
+
+@pytest.mark.promise("erase.complete")
+def test_the_operator_forgets_a_user() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana"), desk.stored(PLAN, user="ana", scope="user")]
+    gone = purge(desk, *units)
+    assert (gone.count, gone.confirm) == (2, "")
+    assert gone.receipt.startswith("r")
+    assert desk.all(ins.Scrub) == [ins.Scrub()]
+
+
+@pytest.mark.promise("identity.bound")
+def test_a_forgotten_user_is_served_by_nobody_any_more() -> None:
+    desk = Desk()
+    desk.ask(OPERATOR, m.GroupChange(name="team", of="users", add=("ana", "bob")))
+    desk.ask(OPERATOR, m.Spawn(program="helper.py", user="ana"))
+    desk.attach(9, "helper", pid=desk.one(ins.StartProcess).pid)
+    desk.stored(9, text="bound")
+    desk.stored(MAIL, user="ana")
+    purge(desk)
+    for channel in (MAIL, 9):
+        named = desk.ask(channel, m.Remember(text="x", user="ana"))
+        unnamed = desk.ask(channel, m.Remember(text="x"))
+        assert named.errno == unnamed.errno == Errno.EPERM
+    assert desk.remember(MAIL, user="bob").user == "bob"
+    groups = desk.ask(OPERATOR, m.Groups()).groups
+    assert [group.members for group in groups] == [("bob",)]
+
+
+def test_a_user_whose_units_have_changed_is_not_forgotten() -> None:
+    desk = Desk()
+    desk.ask(OPERATOR, m.ForgetUser(name="ana"))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=(("u1", 1),))
+    word = desk.reply().confirm
+    for name, units in (("ana", (("u1", 2),)), ("ana", ()), ("bob", (("u1", 1),))):
+        desk.ask(OPERATOR, m.ForgetUser(name=name, confirm=word))
+        desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=units)
+        assert desk.reply().errno == Errno.ESTALE
+        assert desk.all(ins.Purge) == []
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_purge_outlives_its_call_which_names_its_receipt() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    owned = ((unit.id, 1),)
+    desk.ask(OPERATOR, m.ForgetUser(name="ana"))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
+    desk.ask(OPERATOR, m.ForgetUser(name="ana", confirm=desk.reply().confirm, deadline_ms=1000))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
+    asked = desk.one(ins.Purge)
+    desk.sleep(2 * SECOND)
+    end = desk.reply()
+    assert end.errno == Errno.ETIMEDOUT
+    assert asked.receipt in end.message
+    assert any(asked.receipt in line for line in end.story)
+    gone = Outcome(op=Drop(partition=unit.partition, seq=0, id=unit.id), id=unit.id)
+    desk.tell(ev.Purged, key=asked.key, user="ana", outcomes=(gone,))
+    assert desk.all(ins.Scrub) == [ins.Scrub()]
+    desk.ask(OPERATOR, m.ReceiptOf(receipt=asked.receipt))
+    assert desk.one(ins.FindReceipt).receipt == asked.receipt
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_cancelled_forget_names_its_receipt() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    desk.ask(MAIL, m.Forget(id=unit.id, user="ana"))
+    desk.select(unit)
+    receipt = desk.one(ins.Commit).op.receipt
+    frame = desk.frame
+    desk.ask(MAIL, m.Cancel(call=frame))
+    end = desk.reply(frame)
+    assert end.errno == Errno.ECANCELED
+    assert any(receipt in line for line in end.story)
+
+
+def test_only_the_operator_forgets_a_user() -> None:
+    desk = Desk()
+    assert desk.ask(MAIL, m.ForgetUser(name="ana")).errno == Errno.EPERM
+    assert desk.all(ins.Owned) == []
+    assert desk.ask(OPERATOR, m.ForgetUser(name="a/b")).field == "name"
+    # An agent is a user of its own.
+    assert desk.ask(OPERATOR, m.ForgetUser(name="agent/mail")) is None
+
+
+def test_a_purge_leaves_no_vector_to_be_missed() -> None:
+    """The vectors of a purged unit come to nothing, which is no loss to anybody."""
+    desk = Desk()
+    unit = desk.remember(MAIL, user="ana", scope="user")
+    desk.commit(unit)
+    purge(desk, unit)
+    desk.embed(unit, failed=True)
+    desk.ask(OPERATOR, m.Search(query="x", user="ana"))
+    desk.select()
+    assert (desk.reply().barrier.state, desk.reply().barrier.lagging) == ("ready", ())
+
+
+def test_a_purge_that_nobody_waits_for_any_more_still_counts() -> None:
+    desk = Desk()
+    desk.tell(ev.Purged, key=999, user="ana", outcomes=())
+    assert desk.ask(MAIL, m.Remember(text="x", user="ana")).errno == Errno.EPERM
+    assert desk.all(ins.Reply)
+
+
+def test_a_purge_that_fails_says_why() -> None:
+    desk = Desk()
+    desk.ask(OPERATOR, m.ForgetUser(name="ana"))
+    key = desk.one(ins.Owned).key
+    desk.tell(ev.WorkFailed, key=key, errno=Errno.EIO, message="disk")
+    assert desk.reply().errno == Errno.EIO
+    assert desk.tell(ev.Owned, key=key, units=()) == []
+
+
+# -- receipts
+
+
+def receipt(issued_at: int = 0) -> Receipt:
+    return Receipt(id="r1", asked_at=5, issued_at=issued_at, units=("u1",))
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_receipt_says_whether_it_is_issued() -> None:
+    desk = Desk()
+    for issued_at in (0, 7):
+        desk.ask(MAIL, m.ReceiptOf(receipt="r1"))
+        asked = desk.one(ins.FindReceipt)
+        assert asked.receipt == "r1"
+        desk.tell(ev.ReceiptFound, key=asked.key, receipt=receipt(issued_at))
+        reply = desk.reply()
+        assert (reply.asked_at, reply.issued_at, reply.units) == (5, issued_at, ("u1",))
+
+
+@pytest.mark.promise("erase.complete")
+def test_who_waits_for_a_receipt_has_the_store_scrubbed() -> None:
+    desk = Desk()
+    desk.ask(MAIL, m.ReceiptOf(receipt="r1", wait=True))
+    frame, key = desk.frame, desk.one(ins.FindReceipt).key
+    desk.tell(ev.ReceiptFound, key=key, receipt=receipt())
+    assert desk.out == [ins.Scrub(soon=True)]
+    desk.tell(ev.ReceiptsIssued)
+    # Asked for after that scrub began: then another one.
+    desk.tell(ev.ReceiptFound, key=desk.one(ins.FindReceipt).key, receipt=receipt())
+    assert desk.out == [ins.Scrub(soon=True)]
+    desk.tell(ev.ReceiptsIssued)
+    desk.tell(ev.ReceiptFound, key=desk.one(ins.FindReceipt).key, receipt=receipt(9))
+    assert desk.reply(frame).issued_at == 9
+    assert desk.tell(ev.ReceiptsIssued) == []
+
+
+def test_an_unknown_receipt_is_an_error() -> None:
+    desk = Desk()
+    desk.ask(MAIL, m.ReceiptOf(receipt="r0", wait=True))
+    desk.tell(ev.ReceiptFound, key=desk.one(ins.FindReceipt).key, receipt=None)
+    assert (desk.reply().errno, desk.reply().field) == (Errno.ENOENT, "receipt")
+    assert desk.ask(MAIL, m.ReceiptOf(receipt="")).field == "receipt"
