@@ -340,14 +340,12 @@ class History:
             for mode in MODES
             for _ in range(2)
         ]
-        found += [
-            SearchQuery(text=self._question(), mode=mode, k=8, now=now, **filters)
-            for mode in rng.sample(MODES, 2)
-            for filters in (
-                {"kinds": ("profile", "lesson")},
-                {"since": now - 4 * DAY, "until": now - 2 * DAY},
-            )
-        ]
+        for mode in rng.sample(MODES, 2):
+            plain = SearchQuery(text=self._question(), mode=mode, k=8, now=now)
+            found.append(msgspec.structs.replace(plain, kinds=("profile", "lesson")))
+            dated = msgspec.structs.replace(plain, text=self._question())
+            span = {"since": now - 4 * DAY, "until": now - 2 * DAY}
+            found.append(msgspec.structs.replace(dated, **span))
         found.append(
             SearchQuery(text=self._question(), mode="hybrid", k=8, now=now, lexical_only=True)
         )
