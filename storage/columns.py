@@ -131,7 +131,9 @@ class Part:
         self.lost = 0
         """Rows of the graph that live no more."""
         self.tainted = False
-        """Whether the graph must be made anew, since what it lost is to be erased."""
+        """Whether the graph must be made anew: a unit has left this partition whose vectors may
+        stand in it. Its own units alone decide that, never when something else is erased: a graph
+        made anew finds other neighbours."""
         self.shape = 0
         """How often slots have been numbered anew."""
         self.used = 0

@@ -120,11 +120,10 @@ class BuildGraph:
             return
         part = self._part
         part.ledger.changed.add(part.pid)
-        part.tainted = False
         if self._graph is not None:
             adopt(self._parts, part, self._graph, snapshot)
         else:
-            part.graph, part.scanned, part.lost = None, None, 0
+            part.graph, part.scanned, part.lost, part.tainted = None, None, 0, False
             self._parts.read_vectors(part, snapshot)
 
 
@@ -132,6 +131,8 @@ def adopt(parts: Parts, part: Part, graph: Graph, snapshot: Snapshot) -> None:
     """From here on ``graph`` answers for its rows; the others are scanned."""
     part.graph = graph
     part.lost = int((part.find(graph.rows) < 0).sum())
+    # Of these nobody knows whether their unit was rewritten or has left.
+    part.tainted = part.lost > 0
     old, part.scanned = part.scanned, None
     if old is None:
         parts.read_vectors(part, snapshot)

@@ -145,7 +145,7 @@ class Parts:
             part.soonest = min(part.soonest, int(part.expires[slots[0]]))
             self.links.settle(uid)
         elif isinstance(op, Drop):
-            self._clear(part, change)
+            self._clear(part, change, leaves=True)
             if self.links.linked(uid):
                 self.links.drop(uid)
         elif isinstance(op, Move):
@@ -153,7 +153,7 @@ class Parts:
 
     def _move(self, part: Part, op: Move, change: Change) -> None:
         traits = part.traits(_slots(part, change.rows)[0])
-        self._clear(part, change)
+        self._clear(part, change, leaves=True)
         if self.links.linked(change.uid):
             self.links.leave(change.uid)
         to = self._part(change.to_pid, op.to)
@@ -194,10 +194,13 @@ class Parts:
             self._pids[partition] = pid
         return part
 
-    def _clear(self, part: Part, change: Change) -> None:
+    def _clear(self, part: Part, change: Change, *, leaves: bool = False) -> None:
+        """``leaves``: the unit is in this part no more, with all texts that it ever had here."""
         for slot in _slots(part, change.rows):
             self.drops.add(int(part.row[slot]))
             part.kill(slot)
+        if leaves:
+            part.tainted = part.lost > 0
 
     def _embed(self, part: Part, slots: Sequence[int], vectors: Sequence[bytes]) -> None:
         self.ledger.changed.add(part.pid)

@@ -194,12 +194,7 @@ class Upkeep:
             if self._inverted.scrub(self._living(snapshot), generation, awaited=awaited):
                 self._inverted.refresh()
             self._inverted.sweep()
-        parts = list(self._parts)  # the loop may add one meanwhile
-        for part in parts:
-            part.tainted = part.graph is not None and part.lost > 0
-            if part.tainted:
-                self._parts.ledger.changed.add(part.pid)
-        return not any(part.tainted for part in parts)
+        return not any(part.tainted for part in list(self._parts))  # the loop may add one
 
     def _living(self, snapshot: Snapshot) -> Iterator[Entry]:
         for entry in _everything(snapshot):

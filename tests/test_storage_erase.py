@@ -19,9 +19,9 @@ from bench.scripted import upkeep
 from bench.traces import Numbers, count_pieces, in_graphs, in_index, in_sqlite, pieces_of
 from storage_helpers import DIM, T0, put, vectors
 
-from isovist.storage import words
+from isovist.storage import graph, words
 from isovist.storage.embedder import stored
-from isovist.storage.indexed import Tuning
+from isovist.storage.indexed import IndexedEngine, Tuning
 from isovist.storage.store import Store
 from isovist.syscalls.operations import Drop, Op, Put, Replace
 
@@ -143,3 +143,36 @@ def test_after_a_scrub_no_file_and_no_index_holds_what_was_dropped(
     assert list(in_sqlite(copied / "isovist.db", before)) == []
     assert list(in_index(copied / "isovist.db.index" / "words", before)) == []
     assert list(in_graphs(copied / "isovist.db.index" / "graphs", before)) == []
+
+
+@pytest.mark.promise("view.noninterference")
+@pytest.mark.skipif(not graph.available(), reason="without hnswlib there is no graph to make anew")
+def test_a_graph_is_made_anew_when_its_own_unit_leaves_and_not_when_another_does(
+    tmp_path: Path,
+) -> None:
+    """A graph made anew finds other neighbours: a foreign forget would show through."""
+    store = Store.open(tmp_path / "isovist.db", "dense", DIM, tuning=TUNING)
+    store.restore()
+    mine = [put(n, f"lamp {n} in the hall") for n in range(1, 31)]
+    foreign = put(1, "a kettle", user="ben")
+    commit(store, *mine, foreign)
+    upkeep(store)
+    engine = store._engine
+    assert isinstance(engine, IndexedEngine)
+    part = engine.parts[engine.parts.pids[mine[0].partition]]
+    made = part.graph
+    assert made is not None
+    commit(store, Replace(partition=mine[3].partition, seq=40, id=mine[3].id, version=1,
+                          text="a lantern", stored_at=T0))  # fmt: skip
+    commit_drop(store, foreign, 2)
+    scrubbed(store)
+    assert (part.lost, part.graph) == (1, made), "a rewritten text may wait for the next graph"
+    commit_drop(store, mine[9], 41)
+    scrubbed(store)
+    assert part.graph is not made
+    assert part.lost == 0
+    store.close()
+
+
+def commit_drop(store: Store, unit: Put, seq: int) -> None:
+    commit(store, Drop(partition=unit.partition, seq=seq, id=unit.id, stored_at=T0))

@@ -94,7 +94,7 @@ def one_graph_for_all(patch: pytest.MonkeyPatch) -> None:
 
     def end(self: Any, snapshot: Snapshot) -> None:
         finish(self, snapshot)
-        self._part.lost = 0  # or it would be made anew for ever
+        self._part.lost, self._part.tainted = 0, False  # or it would be made anew for ever
 
     patch.setattr(BuildGraph, "__init__", make)
     patch.setattr(BuildGraph, "finish", end)
