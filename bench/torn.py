@@ -84,8 +84,8 @@ def record(folder: Path, seed: int, steps: int, progress: Progress) -> Trace:
             for number in range(1, steps + 1):
                 progress("steps recorded", number, steps)
                 trace.events.append(Mark(False, number))
-                _step(work, rng)
-                trace.events.append(Mark(True, number))
+                if _step(work, rng):
+                    trace.events.append(Mark(True, number))
                 after(work)
                 if rng.random() < 0.3:
                     upkeep(work.store)
@@ -98,11 +98,15 @@ def record(folder: Path, seed: int, steps: int, progress: Progress) -> Trace:
     return trace
 
 
-def _step(work: Scripted, rng: random.Random) -> None:
+def _step(work: Scripted, rng: random.Random) -> bool:
+    """Whether what was done is durable now. Vectors are not by themselves: they are derived, and a
+    start makes those anew that a power cut took."""
     kinds: list[Callable[[], None]] = [
         work.write, work.embed, work.register, work.scrub, work.purge
     ]  # fmt: skip
-    rng.choices(kinds, (60, 25, 8, 5, 2))[0]()
+    kind = rng.choices(kinds, (60, 25, 8, 5, 2))[0]
+    kind()
+    return kind != work.embed
 
 
 # -- what a disk may hold

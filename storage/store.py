@@ -34,7 +34,16 @@ from isovist.storage.reembed import settle_space
 from isovist.storage.snapshot import Readers, Snapshot
 from isovist.syscalls.errors import Errno, KernelError, WorldError
 from isovist.syscalls.messages import Record
-from isovist.syscalls.operations import Drop, Op, Outcome, Query, Receipt, Restored, Selection
+from isovist.syscalls.operations import (
+    Drop,
+    Op,
+    Outcome,
+    Query,
+    Receipt,
+    Restored,
+    Selection,
+    Vectors,
+)
 from isovist.syscalls.records import Partition, View
 
 T = TypeVar("T")
@@ -147,7 +156,10 @@ class Store:
     def _commit(self, ops: Sequence[Op], also: Callable[[], None] | None = None) -> list[Outcome]:
         """One transaction, in which ``also`` is done too. ``_lock`` is held."""
         group = Commit(self._db, self._space, self._pids, self._tids)
-        with self._transaction():
+        # Vectors are derived of a text that is durable: a start makes those that a power cut took
+        # anew. So they wait for no flush of their own, and come with the next that any write asks.
+        flushed = also is not None or not all(isinstance(op, Vectors) for op in ops)
+        with self._transaction(flushed=flushed):
             outcomes = group.run(ops)
             if any(isinstance(change.outcome.op, Drop) for change in group.changes):
                 life.drop_noted(self._db)
@@ -168,9 +180,11 @@ class Store:
         return outcomes
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, flushed: bool = True) -> Iterator[None]:
         db = self._db
         try:
+            if not flushed:
+                db.execute("PRAGMA synchronous = NORMAL")
             db.execute("BEGIN IMMEDIATE")
             yield
             db.execute("COMMIT")
@@ -179,6 +193,9 @@ class Store:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
             raise
+        finally:
+            if not flushed:
+                db.execute("PRAGMA synchronous = FULL")
 
     def _know(self, partition: Partition, pid: int) -> None:
         self._pids[partition] = pid
