@@ -110,7 +110,7 @@ class Author:
         if chance < 0.91 and self.receipts:
             return m.ReceiptOf(receipt=self.rng.choice(self.receipts), wait=True)
         if chance < 0.94:
-            return m.ForgetMatching(query=unit.word, k=1, user=USER, barrier_ms=0)
+            return m.ForgetMatching(query=unit.word, limit=100, user=USER, barrier_ms=0)
         mode: Mode = self.rng.choice(("bm25", "dense", "hybrid"))
         return m.Search(query=unit.word, mode=mode, user=USER, barrier_ms=0)
 
@@ -159,9 +159,10 @@ class Author:
                     self.problems.append(f"a receipt that was waited for is not issued: {reply}")
                 self.issued.add(request.receipt)
             case m.ForgetMatching(), m.Matched():
-                # First it shows what would go; then, with its word, that goes.
+                # First it shows what would go; then, with its word, that goes, but what was changed
+                # meanwhile. A word stands in one unit alone.
                 if not reply.confirm:
-                    for unit in sure:
+                    for unit in sure if reply.count else ():
                         self._forget(unit)
                 elif not self._busy({unit.id for unit in reply.units}):
                     again = msgspec.structs.replace(request, confirm=reply.confirm)

@@ -47,6 +47,7 @@ from bench.traces import (
     in_index,
     in_sqlite,
     pieces_of,
+    pieces_of_texts,
     processes,
     words_in,
     words_in_memory,
@@ -274,9 +275,17 @@ class _Bench:
             others: list[bytes] = []
             for row, vector in db.execute("SELECT row, vector FROM vectors"):
                 (theirs if row in rows else others).append(vector)
-        if not tids or not theirs:
+            deflated: tuple[list[bytes], list[bytes]] = [], []
+            for uid, text in db.execute("SELECT uid, text FROM units"):
+                if isinstance(text, bytes):
+                    deflated[uid not in uids].append(text)
+        if not tids or not theirs or not deflated[0]:
             raise CannotRun("the canaries left nothing to look for")
-        return Numbers(tids, uids, rows, np.setdiff1d(pieces_of(theirs), pieces_of(others)))
+        pieces = (
+            np.setdiff1d(pieces_of(theirs), pieces_of(others)),
+            np.setdiff1d(pieces_of_texts(deflated[0]), pieces_of_texts(deflated[1])),
+        )
+        return Numbers(tids, uids, rows, np.unique(np.concatenate(pieces)))
 
     # -- and go
 
@@ -289,9 +298,9 @@ class _Bench:
             with kernels.attach(canary.agent, canary.user) as k:
                 if number % 2:
                     query = " ".join(sorted(canary.words))
-                    shown = k.forget_matching(query, k=1)
+                    shown = k.forget_matching(query)
                     if [unit.id for unit in shown.units] == [canary.id]:
-                        done = k.forget_matching(query, k=1, confirm=shown.confirm)
+                        done = k.forget_matching(query, confirm=shown.confirm)
                         receipts.append(done.receipt)
                         continue
                 receipts.append(k.forget(canary.id).receipt)
@@ -316,7 +325,7 @@ class _Bench:
             self.traces.append(f"bytes: {word} in {path}")
         pieces = self._pieces_in_files(copy, numbers)
         if pieces:
-            self.traces.append(f"bytes: {pieces} pieces of vectors")
+            self.traces.append(f"bytes: {pieces} pieces of vectors or deflated texts")
         counts = {
             "sqlite": self._note("sqlite", in_sqlite(copy / "isovist.db", numbers)),
             "index": self._note(
@@ -350,7 +359,7 @@ class _Bench:
         return found
 
     def _pieces_in_files(self, folder: Path, numbers: Numbers) -> int:
-        self._progress("files searched for vectors")
+        self._progress("files searched for vectors and deflated texts")
         files = (path for path in folder.rglob("*") if path.is_file())
         return sum(count_pieces(path.read_bytes(), numbers.pieces) for path in files)
 

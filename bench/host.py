@@ -38,11 +38,15 @@ END_SECONDS = 20.0
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is told when it starts. ``lanes`` are (agent, read fd, write fd)."""
+    """What the process is told when it starts. ``lanes`` are (agent, read fd, write fd).
+    ``models``: the folder of models, the user's own where it is empty; ``weights`` of agents."""
 
     state: str
     model: str
     embedder: str
+    models: str = ""
+    scheduler: str = ""
+    weights: dict[str, float] = {}
     lanes: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -71,13 +75,22 @@ class Host:
         model: str = "scripted",
         embedder: str = "universal",
         agents: Sequence[str] = (),
+        models: Path | None = None,
+        scheduler: str = "",
+        weights: dict[str, float] | None = None,
     ) -> None:
-        check_model(model)
+        check_model(model, models)
         self.folder = folder
         self._log = folder / "kernel.log"
         self._pairs = LanePairs(agents)
         spec = Spec(
-            state=str(folder), model=model, embedder=embedder, lanes=tuple(self._pairs.theirs)
+            state=str(folder),
+            model=model,
+            embedder=embedder,
+            models=str(models or ""),
+            scheduler=scheduler,
+            weights=weights or {},
+            lanes=tuple(self._pairs.theirs),
         )
         with open(self._log, "wb") as errors:
             self._process = subprocess.Popen(
@@ -167,9 +180,9 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="isovist-bench-")
 
 
-def check_model(name: str) -> None:
+def check_model(name: str, folder: Path | None = None) -> None:
     """Raise :class:`CannotRun` where there is no such model, or its file has gone."""
-    for spec in installed():
+    for spec in installed(folder):
         if spec.name == name and (not spec.path or Path(spec.path).is_file()):
             return
     raise CannotRun(
@@ -183,9 +196,12 @@ def check_model(name: str) -> None:
 
 async def _serve(spec: Spec) -> None:
     state = Path(spec.state)
-    settings = Settings(model=spec.model, embedder=spec.embedder)
+    settings = Settings(model=spec.model, embedder=spec.embedder, weights={"agent": spec.weights})
+    if spec.scheduler:
+        settings = msgspec.structs.replace(settings, scheduler=spec.scheduler)
+    models = Path(spec.models) if spec.models else default_models()
     kernel = Kernel(
-        Config(name="bench", state=state, runtime=state, models=default_models(), settings=settings)
+        Config(name="bench", state=state, runtime=state, models=models, settings=settings)
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run)

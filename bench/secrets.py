@@ -10,8 +10,11 @@ Needs ``leaktest/`` of the data folder; ``locomo/`` and ``longmemeval/`` where t
   should go; every other replacement is a false one.
 - *numbers*: Chinese identity numbers with right and wrong check digits.
 - *ordinary*: replacements in dialogues that hold no secret, a thousand units.
-- *speed*: processor time of a text of 1,000 characters; the slowest of some hostile texts of
-  64 KiB, the best of five.
+- *speed*: processor time of a text of 1,000 characters. Of hostile texts, long of what the
+  detectors look for: the slowest of 64 KiB, the longest text there may be; and how many times as
+  long the worst of them takes at 128 KiB as at 16 KiB. Eight times is linear, 64 times the square,
+  by which a longer text would block the writer: so that ratio has the bar, twice linear for a
+  machine that does other work. Each time is the best of five.
 
 Reference: detect-secrets with its own settings, where it can be imported.
 """
@@ -238,9 +241,24 @@ class _Bench:
                    reference=("detect-secrets", theirs) if theirs else None)
         )  # fmt: skip
         self.figures.append(figure("speed.thousand.p99", percentile(times, 0.99) * 1e3, "ms"))
-        slowest, name = max((min(_timed(clean, t) for _ in range(5)), n) for n, t in hostile(65536))
-        self.counted["slowest hostile text"] = name
-        self.figures.append(figure("speed.hostile", slowest * 1e3, "ms", bar="<= 50"))
+        self._hostile()
+
+    def _hostile(self) -> None:
+        best = 2 if self.quick else 5
+        times = {
+            size: {n: min(_timed(clean, t) for _ in range(best)) for n, t in hostile(size << 10)}
+            for size in (16, 64, 128)
+        }
+        slowest = max(times[64], key=times[64].__getitem__)
+        growth = {name: times[128][name] / times[16][name] for name in times[16]}
+        steepest = max(growth, key=growth.__getitem__)
+        self.counted["slowest hostile text"] = slowest
+        self.counted["steepest hostile text"] = steepest
+        self.figures += [
+            figure("speed.hostile", times[64][slowest] * 1e3, "ms"),
+            figure("speed.hostile.growth", growth[steepest], "times as long for 8 times the text",
+                   bar="<= 16", reference=("linear", 8.0)),
+        ]  # fmt: skip
 
     def _judge(
         self,

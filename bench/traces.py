@@ -27,7 +27,8 @@ WIDE = re.compile(rb"z\0q\0(?:[bcdfghjklmnp]\0){12}")
 @dataclass
 class Numbers:
     """What the file called the canaries, read before they were forgotten. ``pieces``: stretches of
-    8 bytes of their vectors that no other vector has (uint64, sorted)."""
+    8 bytes of their vectors and of their texts, where these are deflated, that no other vector or
+    text has (uint64, sorted)."""
 
     tids: set[int]
     uids: set[int]
@@ -48,6 +49,12 @@ def pieces_of(vectors: Iterable[bytes]) -> NDArray[np.uint64]:
     pieces = np.frombuffer(joined, "<u8")
     whole = (np.frombuffer(joined, "<f2").reshape(-1, 4) != 0).all(axis=1)
     return np.unique(pieces[whole])
+
+
+def pieces_of_texts(deflated: Iterable[bytes]) -> NDArray[np.uint64]:
+    """All stretches of 8 bytes of each stream, from its third on: first comes the text's size."""
+    cut = (held[16 : len(held) - len(held) % 8] for held in deflated)
+    return np.unique(np.frombuffer(b"".join(cut), "<u8"))
 
 
 def count_pieces(data: bytes, pieces: NDArray[np.uint64]) -> int:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from isovist.kernel.state.scheduling import Clients, Scheduling
+from isovist.scheduler.choice import DEFAULT, POLICIES
+from isovist.scheduler.policy import PRIORITIES
+from isovist.scheduler.quota import Limit
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.names import check_name
 
@@ -27,6 +32,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Bytes of memory in which the partitions asked last are held whole."""
     graphs: bool = True
     """Whether a large partition gets a graph (with the extra ``ann``); without it is scanned."""
+    scheduler: str = DEFAULT
+    """The policy of the queue before each model: fifo, round_robin, priority, fair, deadline."""
+    clients: Clients = "agent"
+    """Between whom it is fair: agents, users, or pairs of both."""
+    weights: dict[Literal["agent", "user"], dict[str, float]] = {}
+    """Shares by axis and name, above 0; 1 where nothing is said."""
+    priorities: dict[Literal["agent", "user"], dict[str, int]] = {}
+    """Levels by axis and name, 0 (where nothing is said) to 9."""
+    quotas: dict[Literal["agent", "user", "model"], dict[str, Limit]] = {}
+    """Limits by axis and name; ``*`` for each that is not named."""
+
+    @property
+    def scheduling(self) -> Scheduling:
+        return Scheduling(
+            policy=self.scheduler,
+            clients=self.clients,
+            weights={str(axis): named for axis, named in self.weights.items()},
+            priorities={str(axis): named for axis, named in self.priorities.items()},
+            quotas={str(axis): named for axis, named in self.quotas.items()},
+        )
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +105,7 @@ def load(name: str = "", state: Path | None = None) -> Config:
         raise CallerError(f"{file}: context must be 256 to {1 << 20}", field="context")
     if not 0 <= settings.room <= 1 << 40:
         raise CallerError(f"{file}: room must be 0 to {1 << 40} bytes", field="room")
+    _check_scheduling(settings, str(file))
     return Config(
         name=name,
         state=folder.resolve(),
@@ -89,6 +115,26 @@ def load(name: str = "", state: Path | None = None) -> Config:
         models=Path(settings.models or default_models()),
         settings=settings,
     )
+
+
+def _check_scheduling(settings: Settings, file: str) -> None:
+    def refuse(rule: str, field: str) -> CallerError:
+        return CallerError(f"{file}: {rule}", field=field)
+
+    if settings.scheduler not in POLICIES:
+        raise refuse(f"scheduler must be one of {', '.join(POLICIES)}", "scheduler")
+    for axis, weights in settings.weights.items():
+        for name, weight in weights.items():
+            if not 1e-3 <= weight <= 1e3:
+                raise refuse(f"weights.{axis}.{name} must be 0.001 to 1000", "weights")
+    for of, levels in settings.priorities.items():
+        for name, level in levels.items():
+            if level not in PRIORITIES:
+                raise refuse(f"priorities.{of}.{name} must be 0 to 9", "priorities")
+    for which, limits in settings.quotas.items():
+        for name, limit in limits.items():
+            if min(limit.tokens, limit.calls, limit.queue) < 0:
+                raise refuse(f"quotas.{which}.{name} has a figure below 0", "quotas")
 
 
 def default_models() -> Path:

@@ -1,4 +1,5 @@
-"""The shell's part of forgetting: a user's purge, receipts, and when the store is scrubbed.
+"""The shell's part of forgetting: a user's purge, receipts, what has expired, and when the store is
+scrubbed.
 
 Scrubbing rewrites files, so it is not done for each unit: it waits until nothing was forgotten for
 ``QUIET_S``, at most ``LONGEST_S``, and not at all where somebody waits for a receipt.
@@ -31,15 +32,21 @@ scrubbed."""
 AGAIN_S, LATEST_S = 1.0, 60.0
 """Seconds until a scrub that failed is tried again, doubled each time up to the second."""
 
+CLOCK_S = 60.0
+"""Seconds between two looks at the calendar, which may be set, or go on while the machine sleeps:
+what expires meanwhile is swept no later."""
+AT_START = 0
+"""The ``look`` of a first word to a kernel that starts."""
+
 T = TypeVar("T")
 
 
 class Forgetting:
-    """Carries out ``Owned``, ``Purge``, ``FindReceipt`` and ``Scrub``.
+    """Carries out ``Owned``, ``Purge``, ``FindReceipt``, ``FindLapsed`` and ``Scrub``.
 
     ``scrub(now)`` does it, ``first`` queues a piece of work behind the writes that are durable
-    already, ``fail`` ends a call. Invariant: while anything may be forgotten and not scrubbed,
-    ``_since`` says since when.
+    already, ``flush`` hands the waiting audit records to the writer, ``fail`` ends a call.
+    Invariant: while anything may be forgotten and not scrubbed, ``_since`` says since when.
     """
 
     def __init__(
@@ -52,9 +59,11 @@ class Forgetting:
         dispatch: Callable[[ev.Event], None],
         fail: Callable[[int, Exception], None],
         first: Callable[[Piece], None],
+        flush: Callable[[], None],
     ) -> None:
         self._store, self._writer, self._nursery = store, writer, nursery
         self._scrub, self._dispatch, self._fail, self._first = scrub, dispatch, fail, first
+        self._flush = flush
         # What an earlier life left unscrubbed is scrubbed too; if it left nothing, that is quick.
         self._since: float | None = trio.current_time()
         self._last = trio.current_time()
@@ -67,8 +76,36 @@ class Forgetting:
             ins.Owned: self._owned,
             ins.Purge: lambda i: self._nursery.start_soon(self._purge, i),
             ins.FindReceipt: self._find,
+            ins.FindLapsed: self._find_lapsed,
+            ins.Swept: lambda i: log.info("expired units are gone", units=i.units, call=i.call),
             ins.Scrub: lambda i: self.note(soon=i.soon),
         }
+
+    def begin(self) -> None:
+        """The state is there: have it sweep what expired while no kernel was up, first of all."""
+        self._find_lapsed(ins.FindLapsed(AT_START, time.time_ns(), 0))
+        self._nursery.start_soon(self._watch_calendar)
+
+    async def _watch_calendar(self) -> None:
+        while True:
+            await trio.sleep(CLOCK_S)
+            self._dispatch(ev.Tick(now=_now(), wall=time.time_ns()))
+
+    # -- what has expired
+
+    def _find_lapsed(self, i: ins.FindLapsed) -> None:
+        try:
+            units, soonest = self._store.expired(i.at, i.limit)
+        except Exception as e:
+            why = str(e) if isinstance(e, IsovistError) else where(e)
+            log.error("expired units cannot be found", why=why, again=LATEST_S)
+            self._nursery.start_soon(self._find_lapsed_later, i)
+        else:
+            self._dispatch(ev.Lapsed(now=_now(), look=i.look, units=units, soonest=soonest))
+
+    async def _find_lapsed_later(self, i: ins.FindLapsed) -> None:
+        await trio.sleep(LATEST_S)
+        self._find_lapsed(i)
 
     # -- scrubbing
 
@@ -137,6 +174,8 @@ class Forgetting:
             self._dispatch(ev.Owned(now=_now(), key=i.key, units=units))
 
     async def _purge(self, i: ins.Purge) -> None:
+        # The records that still wait for company name the user too.
+        self._flush()
         try:
             outcomes = await self._write(partial(self._store.purge, i.user, i.receipt, i.at))
         except Exception as e:

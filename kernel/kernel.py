@@ -87,6 +87,10 @@ class Kernel:
             ins.StopDriver: lambda i: self.models.stop(i),
             ins.Decode: lambda i: self.models.decode(i),
             ins.Abort: lambda i: self.models.abort(i),
+            ins.Pause: lambda i: self.models.pause(i),
+            ins.Resume: lambda i: self.models.resume(i),
+            ins.Pause: lambda i: self.models.pause(i),
+            ins.Resume: lambda i: self.models.resume(i),
             ins.StartProcess: lambda i: self.processes.begin(i),
             ins.KillProcess: lambda i: self.processes.kill(i.pid, i.why),
             ins.WakeAt: self._set_wake,
@@ -103,7 +107,7 @@ class Kernel:
         used."""
         # The loop must not wait 5 ms, the default, for the interpreter lock of a busy thread.
         sys.setswitchinterval(SWITCH)
-        with Lock(self.config.lock):
+        with Lock(self.config.lock, self.config.database) as lock:
             self.embedding = await Embedding.load(
                 self.config.settings.embedder,
                 lambda op: self.writer.commit(op),
@@ -115,6 +119,7 @@ class Kernel:
                 self.embedding.dim,
                 tuning=_tuning(self.config.settings),
             )
+            lock.hold_database()
             self.hub = Hub(self._request, self._ended)
             self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.hub.watch(self._wake, lambda: os.eventfd_read(self._wake))
@@ -191,6 +196,7 @@ class Kernel:
             dispatch=self.dispatch,
             fail=self._fail_work,
             first=self._do_first,
+            flush=self.records.flush,
         )
         admin = Admin(
             self.store,
@@ -213,7 +219,9 @@ class Kernel:
             restored=restored,
             grants=self.store.grants(),
             groups=self.store.groups(),
+            scheduling=self.config.settings.scheduling,
         )
+        forgetting.begin()
         self._nursery.start_soon(self.embedding.run)
         self._nursery.start_soon(self.upkeep.run)
         for r in restored:

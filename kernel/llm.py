@@ -8,7 +8,7 @@ import structlog
 import trio
 
 from isovist.kernel.drivers import protocol as p
-from isovist.kernel.drivers.supervisor import DriverProcess
+from isovist.kernel.drivers.supervisor import PATIENCE_S, DriverProcess
 from isovist.kernel.models import ModelSpec
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
@@ -18,6 +18,9 @@ from isovist.syscalls.errors import Errno, IsovistError
 from isovist.syscalls.records import Message
 
 log = structlog.get_logger()
+
+PAUSABLE = 32
+"""Requests that a driver keeps while they are paused, beside those that it works on."""
 
 
 class Models:
@@ -43,10 +46,18 @@ class Models:
         self._clock = clock
         self._lives: dict[str, DriverProcess] = {}
         self._counters: dict[str, TokenCounter] = {}
+        self._loads: dict[str, p.Load] = {}
 
     def configs(self) -> list[ModelConfig]:
         return [
-            ModelConfig(s.name, s.driver, s.context, default=s.name == self._default)
+            ModelConfig(
+                s.name,
+                s.driver,
+                s.context,
+                slots=s.at_a_time,
+                default=s.name == self._default,
+                pausable=PAUSABLE if s.driver == "llama" else 0,
+            )
             for s in self._specs.values()
         ]
 
@@ -94,10 +105,23 @@ class Models:
             )
 
     def abort(self, i: ins.Abort) -> None:
-        process = self._lives.get(i.model)
+        self._tell(i.model, p.Abort(i.key))
+
+    def pause(self, i: ins.Pause) -> None:
+        self._tell(i.model, p.Pause(i.key))
+
+    def resume(self, i: ins.Resume) -> None:
+        self._tell(i.model, p.Resume(i.key))
+
+    def load(self, model: str) -> p.Load | None:
+        """What the driver of ``model`` last said of its slots, cells and memory, while it lives."""
+        return self._loads.get(model)
+
+    def _tell(self, model: str, message: p.ToProcess) -> None:
+        process = self._lives.get(model)
         if process is not None and process.alive:
             try:
-                process.send(p.Abort(i.key))
+                process.send(message)
             except IsovistError:
                 process.kill()
 
@@ -107,14 +131,23 @@ class Models:
             process.kill()
 
     async def _live(self, model: str, gen: int) -> None:
-        process = self._lives[model] = DriverProcess(*self._specs[model].command())
+        process = self._lives[model] = DriverProcess(
+            *self._specs[model].command(), patience_s=PATIENCE_S
+        )
 
         def receive(message: p.FromProcess) -> None:
             now = self._clock()
             match message:
                 case p.Token():
                     self._dispatch(
-                        ev.Token(now=now, model=model, gen=gen, key=message.key, text=message.text)
+                        ev.Token(
+                            now=now,
+                            model=model,
+                            gen=gen,
+                            key=message.key,
+                            text=message.text,
+                            tokens=message.tokens,
+                        )
                     )
                 case p.Finished():
                     self._dispatch(
@@ -138,6 +171,8 @@ class Models:
                             message=message.message,
                         )
                     )
+                case p.Load():
+                    self._loads[model] = message
                 case p.Up():
                     log.info("driver up", model=model, pid=process.pid, detail=message.detail)
                     self._dispatch(
@@ -147,6 +182,7 @@ class Models:
                             gen=gen,
                             context=message.context,
                             tokenizer=message.tokenizer,
+                            slots=message.slots,
                         )
                     )
                 case _:
@@ -155,6 +191,7 @@ class Models:
         death = await process.run(receive)
         if self._lives.get(model) is process:
             del self._lives[model]
+            self._loads.pop(model, None)
         log.warning("driver gone", model=model, reason=death.reason)
         log.debug("its last words", model=model, stderr=death.stderr[-3:])
         self._dispatch(

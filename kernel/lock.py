@@ -1,4 +1,5 @@
-"""One kernel a store: an exclusive lock on a file that also names its holder."""
+"""One kernel a store: an exclusive lock on a file that also names its holder, and one on the
+database itself, which may be reached by another path."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ class Lock:
     """Held from ``__enter__`` to ``__exit__``, or to the end of the process, however it ends: the
     system lets go of a dead holder's lock, so there is no stale one to break."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = -1
+    def __init__(self, path: Path, database: Path | None = None) -> None:
+        """``database``: the file that is locked too, where it is there."""
+        self._path, self._database = path, database
+        self._fd = self._data = -1
 
     def __enter__(self) -> Lock:
         folder = self._path.parent
@@ -37,6 +39,11 @@ class Lock:
                 if who := holder(self._path):
                     break
             else:
+                try:
+                    self.hold_database()
+                except BaseException:
+                    os.close(self._fd)
+                    raise
                 os.ftruncate(self._fd, 0)
                 os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
                 return self
@@ -47,12 +54,42 @@ class Lock:
             errno=Errno.EEXIST,
         )
 
+    def hold_database(self) -> None:
+        """Lock the database's file, whatever the path to it; once it has been made, if it was not
+        there before. ``flock`` and the byte ranges that
+        SQLite locks know nothing of each other. The descriptor is closed last of all: to close any
+        of a file's would let go of the ranges."""
+        if self._data >= 0 or self._database is None or not self._database.exists():
+            return
+        fd = os.open(self._database, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink > 1:
+                # By its other name SQLite would not find the log that belongs to it.
+                raise WorldError(
+                    f"{self._database}: the file has a second name (a hard link), under which its "
+                    "log would be lost; remove that one, or copy the file"
+                )
+        except BlockingIOError:
+            os.close(fd)
+            raise WorldError(
+                f"the store {self._database} belongs to a running kernel, by another path",
+                errno=Errno.EEXIST,
+            ) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        self._data = fd
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._data >= 0:
+            os.close(self._data)
+            self._data = -1
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 

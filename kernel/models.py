@@ -27,6 +27,8 @@ from isovist.kernel.config import default_models
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.names import check_name
 
+DEFAULT_SLOTS = {"llama": 4, "scripted": 1}
+"""Requests that a driver works on at a time where nothing else is asked for."""
 DEFAULT_CONTEXT = 2048
 """Tokens of context that a model gets where nothing else is asked for."""
 REGISTRY = "models.json"
@@ -34,18 +36,26 @@ _BLOCK = 1 << 20
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be started. ``path`` and ``sha256`` are empty for the scripted one."""
+    """A model that can be started. ``path`` and ``sha256`` are empty for the scripted one.
+    ``slots``: requests that it works on at a time, 0 for the driver's default."""
 
     name: str
     driver: Literal["llama", "scripted"]
     path: str = ""
     context: int = DEFAULT_CONTEXT
     sha256: str = ""
+    slots: int = 0
 
     def command(self) -> tuple[str, ...]:
         """Module and arguments of its driver process."""
         model = ("--model", self.path) if self.driver == "llama" else ()
-        return (self.driver, *model, "--context", str(self.context))
+        slots = ("--slots", str(self.slots)) if self.slots else ()
+        return (self.driver, *model, "--context", str(self.context), *slots)
+
+    @property
+    def at_a_time(self) -> int:
+        """Requests that it works on at a time."""
+        return self.slots or DEFAULT_SLOTS[self.driver]
 
 
 class Packaged(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from isovist.storage.dense import Vector
 from isovist.syscalls.messages import Record
-from isovist.syscalls.operations import Op, Outcome, Query, Receipt, Restored, Selection
+from isovist.syscalls.operations import Lapsed, Op, Outcome, Query, Receipt, Restored, Selection
 from isovist.syscalls.records import View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
@@ -75,6 +75,12 @@ class Backend(Protocol):
         """Remove all that :meth:`owned` names, the user's memberships and grants, in one
         transaction; the outcomes of the ``Drop`` of each, to be applied. Raises
         :class:`WorldError`."""
+        ...
+
+    def expired(self, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
+        """Of the units that have expired by ``now`` (ns) the ``limit`` that did so first, oldest
+        expiry first; and when the next one of all that are left expires, which may be past
+        (``None``: none does). For the kernel's sweep alone. Raises :class:`WorldError`."""
         ...
 
     def receipt(self, id: str) -> Receipt | None: ...

@@ -18,6 +18,7 @@ def candidate(
     spans: Sequence[Span],
     hash_: str,
     *,
+    born_at: int = 0,
     number: int = 0,
     score: float = 0.0,
     cosine: float = 0.0,
@@ -36,4 +37,6 @@ def candidate(
         cosine=cosine,
         coverage=coverage,
         hash=hash_,
+        owner_session=unit.session,
+        born_at=born_at,
     )

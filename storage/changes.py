@@ -34,7 +34,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     ``Put``: ``pid``, ``uid``, ``pieces``, ``hash``, and ``older`` where it supersedes a unit.
     ``Replace``: ``pid``, ``uid``, ``rows`` (of before), ``pieces`` (all new rows), ``hash``.
-    ``Expire``, ``Drop``, ``Vectors``: ``pid``, ``uid``, ``rows``.
+    ``Expire``, ``Vectors``: ``pid``, ``uid``, ``rows``.
+    ``Drop``: the same, and ``newer`` where units inherit what it superseded, ``older``.
     ``Move``: ``pid`` (from), ``to_pid``, ``uid``, ``rows`` (those before), ``pieces`` (new rows),
     ``hash``, ``kind``, ``said_at``, ``expires_at``, and ``vectors`` where they moved along.
     """
@@ -53,7 +54,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The uid of the superseded unit; 0: none."""
     newer: tuple[int, ...] = ()
     """``Put``: uids of the same pair that name this id as superseded already; it was forgotten or
-    exported, and is back."""
+    exported, and is back. ``Drop``: uids that supersede ``older`` from now on."""
     vectors: tuple[bytes, ...] = ()
     prepared: Prepared | None = None
     """The text with its words, for an engine that keeps words itself."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from isovist.storage import forward, life
-from isovist.storage.changes import Change, Piece
+from isovist.storage import forward, life, texts
+from isovist.storage.changes import NEVER, Change, Piece
 from isovist.storage.chunks import Span, dated
 from isovist.storage.guard import clean_op
 from isovist.storage.prepared import Prepared, prepare
@@ -26,8 +26,10 @@ from isovist.storage.rules import (
     gone,
     moved,
     no_older,
+    not_expired,
     nowhere,
     outdated,
+    rival,
     round_after,
     stale,
     twin,
@@ -133,6 +135,8 @@ class Commit:
             raise moved() if there else gone()
         uid, version, wrote, said_at = row
         if isinstance(op, Drop):
+            if op.version not in (0, version):
+                raise stale(op.version, version)
             return self._drop(op, pid, uid, version, draft)
         if isinstance(op, Vectors):
             if outdated(op, version, wrote):
@@ -150,28 +154,30 @@ class Commit:
         db = self._db
         if op.round == NEXT_ROUND:
             op = self._numbered(op)
-        older = 0
+        older, imported = 0, bool(op.born_at)
         if op.supersedes:
-            older = self._yields(op.supersedes, op.agent, op.user, op.partition, op.stored_at)
-            if not older:
+            at = -NEVER if imported else op.stored_at  # what has expired since counts there too
+            older = self._yields(op.supersedes, op.agent, op.user, op.partition, at)
+            if not older and not imported:
                 raise no_older(op.supersedes)
         # A twin answers for this write only where it does all that this one asks for: one that has
-        # expired gives way, one that supersedes something else, one with other labels.
+        # expired gives way, one that supersedes something else, one with other labels; and any to
+        # a unit from an export, which is one of its own.
         ready = prepare(op.text, op.said_at)
         meta = _pack(op.meta)
         twins = (pid, op.agent, op.user, bytes.fromhex(ready.hash), op.kind, op.session, op.round)
         row = (
-            *twins, op.id, op.seq, op.seq, op.version, op.text, op.stream, op.said_at,
-            op.stored_at, op.stored_at, op.expires_at, op.supersedes, meta, op.handle,
+            *twins, op.id, op.seq, op.seq, op.version, texts.pack(op.text), op.stream, op.said_at,
+            op.born_at or op.stored_at, op.stored_at, op.expires_at, op.supersedes, meta, op.handle,
         )  # fmt: skip
         new = db.execute(_UNIT, row)
         if not new.rowcount:
             freed = db.execute(
                 "UPDATE units SET twin = NULL WHERE (pid, agent, user, hash, kind, session, round)"
-                " = (?, ?, ?, ?, ?, ?, ?) AND twin = 1 AND (expires_at <= ?"
+                " = (?, ?, ?, ?, ?, ?, ?) AND twin = 1 AND (? OR expires_at <= ?"
                 " OR ? NOT IN ('', supersedes) OR stream IS NOT ? OR expires_at IS NOT ?"
                 " OR meta IS NOT ?)",
-                (*twins, op.stored_at, op.supersedes, op.stream, op.expires_at, meta),
+                (*twins, imported, op.stored_at, op.supersedes, op.stream, op.expires_at, meta),
             )
             if freed.rowcount:
                 new = db.execute(_UNIT, row)
@@ -187,12 +193,11 @@ class Commit:
             outcome = Outcome(op=op, id=known[0], version=known[1], duplicate=True)
             return Change(outcome=outcome, pid=pid, uid=0)
         uid = _made(new)
-        newer = db.execute(
-            "SELECT uid FROM units INDEXED BY units_by_older WHERE supersedes = ?"
-            " AND supersedes <> '' AND agent = ?"
-            " AND user = ? ORDER BY uid",
-            (op.id, op.agent, op.user),
-        ).fetchall()
+        if older and not imported:
+            self._check_rivals(op, pid, uid)
+        newer = self._newer(op)
+        if imported and any(covers(partition, op.partition) for _, partition in newer):
+            db.execute("UPDATE units SET twin = NULL WHERE uid = ?", (uid,))
         return Change(
             outcome=Outcome(op=op, id=op.id, version=op.version, chunks=ready.chunks),
             pid=pid,
@@ -203,7 +208,7 @@ class Commit:
             said_at=op.said_at,
             expires_at=op.expires_at,
             older=older,
-            newer=tuple(row[0] for row in newer),
+            newer=tuple(one for one, _ in newer),
             prepared=ready,
         )
 
@@ -216,7 +221,7 @@ class Commit:
             db.execute(
                 "UPDATE units SET version = version + 1, text = ?, hash = ?, stored_at = ?,"
                 " wrote = ? WHERE uid = ?",
-                (op.text, hash_, op.stored_at, op.seq, uid),
+                (texts.pack(op.text), hash_, op.stored_at, op.seq, uid),
             )
         except sqlite3.IntegrityError:
             raise twin() from None
@@ -273,7 +278,8 @@ class Commit:
         lacking: tuple[str, ...] = ()
         if len(vectors) < len(pieces):
             vectors = ()
-            lacking = tuple(dated(span.cut(text), said_at) for span in spans)
+            whole = texts.unpack(text)
+            lacking = tuple(dated(span.cut(whole), said_at) for span in spans)
         return Change(
             outcome=Outcome(op=op, id=op.id, version=op.version + 1, chunks=lacking),
             pid=pid,
@@ -290,14 +296,26 @@ class Commit:
 
     def _drop(self, op: Drop, pid: int, uid: int, version: int, draft: Draft) -> Change:
         db = self._db
+        if op.expired:
+            lives = "SELECT 1 FROM units WHERE uid = ? AND coalesce(expires_at > ?, 1)"
+            if db.execute(lives, (uid, op.stored_at)).fetchone():
+                raise not_expired()
+        older, heirs = self._hand_down(uid)
         pieces = self._pieces(uid)
         draft.add(pid, pieces, -1)
         db.execute("DELETE FROM units WHERE uid = ?", (uid,))
         if op.receipt:
             life.ask(db, op.receipt, op.stored_at)
             life.add(db, op.receipt, op.id)
-        outcome = Outcome(op=op, id=op.id, version=version)
-        return Change(outcome=outcome, pid=pid, uid=uid, rows=_rows(pieces))
+        outcome = Outcome(op=op, id=op.id, version=version, heirs=tuple(heirs.values()))
+        return Change(
+            outcome=outcome,
+            pid=pid,
+            uid=uid,
+            rows=_rows(pieces),
+            older=older,
+            newer=tuple(heirs),
+        )
 
     def _vectors(self, op: Vectors, pid: int, uid: int, version: int) -> Change:
         rows = self._rows_of(uid)
@@ -336,6 +354,62 @@ class Commit:
         if covers(to, Partition(Axis(*axes[:2]), Axis(*axes[2:]))):
             self._db.execute("UPDATE units SET twin = NULL WHERE uid = ?", (uid,))
         return int(uid)
+
+    def _newer(self, op: Put) -> list[tuple[int, Partition]]:
+        """Which units of the same owner say that they supersede this one, and where they are."""
+        rows = self._db.execute(
+            "SELECT uid, users_kind, users_name, agents_kind, agents_name FROM units"
+            " INDEXED BY units_by_older JOIN partitions USING (pid) WHERE supersedes = ?"
+            " AND supersedes <> '' AND agent = ? AND user = ? ORDER BY uid",
+            (op.id, op.agent, op.user),
+        )
+        return [(uid, Partition(Axis(*axes[:2]), Axis(*axes[2:]))) for uid, *axes in rows]
+
+    def _check_rivals(self, op: Put, pid: int, uid: int) -> None:
+        """Raise where another living unit of the pair, in this same partition, supersedes already
+        what the new unit ``uid`` does. By now a twin has been told from a rival."""
+        found = self._db.execute(
+            "SELECT id FROM units INDEXED BY units_by_older WHERE supersedes = ?"
+            " AND supersedes <> '' AND pid = ? AND agent = ? AND user = ? AND uid <> ?"
+            " AND (expires_at IS NULL OR expires_at > ?) ORDER BY id LIMIT 1",
+            (op.supersedes, pid, op.agent, op.user, uid, op.stored_at),
+        ).fetchone()
+        if found is not None:
+            raise rival(op.supersedes, found[0])
+
+    def _hand_down(self, uid: int) -> tuple[int, dict[int, str]]:
+        """Pass what ``uid``, which goes, supersedes to its heirs; gives the older unit's uid (0:
+        it is here no more) and the ids of the heirs by uid.
+
+        Heirs are the units of the same pair *and partition* that supersede ``uid``: nothing new
+        shows to whoever sees one, since it saw ``uid`` and what that superseded as well. A unit
+        elsewhere inherits nothing: a reader of it who never saw ``uid`` would miss the older one
+        from now on, and learn of a unit outside its view. Nor does the older unit itself (an
+        import can close a ring): it would hide itself.
+        """
+        db = self._db
+        id_, pid, agent, user, older = db.execute(
+            "SELECT id, pid, agent, user, supersedes FROM units WHERE uid = ?", (uid,)
+        ).fetchone()
+        if not older:
+            return 0, {}
+        heirs = dict(
+            db.execute(
+                "SELECT uid, id FROM units INDEXED BY units_by_older WHERE supersedes = ?"
+                " AND supersedes <> '' AND pid = ? AND agent = ? AND user = ? AND id <> ?"
+                " ORDER BY id",
+                (id_, pid, agent, user, older),
+            ).fetchall()
+        )
+        if not heirs:
+            return 0, {}
+        db.executemany(
+            "UPDATE units SET supersedes = ? WHERE uid = ?", [(older, heir) for heir in heirs]
+        )
+        found = db.execute(
+            "SELECT uid FROM units WHERE id = ? AND agent = ? AND user = ?", (older, agent, user)
+        ).fetchone()
+        return (found[0] if found else 0), heirs
 
     def _renumber(self, uid: int) -> tuple[tuple[bytes, ...], list[Span]]:
         """Give a unit's chunks new rows, as if they were new; their vectors come along. Gives

@@ -20,6 +20,7 @@ from isovist.storage.candidates import candidate
 from isovist.storage.changes import NEVER
 from isovist.storage.dense import Vector
 from isovist.storage.field import ShelfField
+from isovist.storage.matching import matches
 from isovist.storage.pages import bounded, page
 from isovist.storage.partitions import Shelf, Stored
 from isovist.storage.prepared import Prepared, prepare
@@ -30,6 +31,7 @@ from isovist.syscalls.operations import (
     CountQuery,
     Drop,
     Expire,
+    MatchQuery,
     Move,
     Op,
     Outcome,
@@ -66,7 +68,7 @@ class MemoryEngine:
         if shelf is None or stored is None:
             raise KernelError(f"{type(op).__name__} of a unit that the engine does not hold")
         if isinstance(op, Drop):
-            shelf.drop(stored)
+            shelf.forget(stored)
         elif isinstance(op, Replace):
             ready = prepared or prepare(op.text, stored.unit.said_at)
             unit = msgspec.structs.replace(
@@ -122,7 +124,8 @@ class MemoryEngine:
             meta=op.meta,
             handle=op.handle,
         )
-        stored = Stored(unit, op.seq, op.stored_at, ready.hash, ready.spans)
+        born = op.born_at or op.stored_at
+        stored = Stored(unit, op.seq, born, ready.hash, ready.spans)
         self._shelf(op.partition).add(stored, ready.terms)
 
     def load(
@@ -169,12 +172,12 @@ class MemoryEngine:
             )  # fmt: skip
             return Selection(counts=tuple(counts))
         found, later = page(shelves, query)
-        return Selection(
-            candidates=tuple(
-                _candidate(view.reader, view.partitions[place], stored) for place, stored in found
-            ),
-            next=later,
+        lines = tuple(
+            _candidate(view.reader, view.partitions[place], stored) for place, stored in found
         )
+        if isinstance(query, MatchQuery):
+            lines = tuple(matches(query, view.reader, lines))
+        return Selection(candidates=lines, next=later)
 
     def _shelves_of(self, view: View) -> list[Shelf]:
         found = (self._shelves.get(partition) for partition in view.partitions)
@@ -208,7 +211,7 @@ class MemoryEngine:
     def _read(self, view: View, query: ReadQuery) -> Selection:
         for shelf in self._shelves_of(view):
             stored = shelf.units.get(query.id)
-            if stored is not None and stored.lives(query.now):
+            if stored is not None and (query.expired or stored.lives(query.now)):
                 return Selection(candidates=(_candidate(view.reader, shelf.key, stored),))
         return Selection()
 
@@ -228,11 +231,12 @@ class MemoryEngine:
             for _, _, place, _, stored in sorted(stretch, key=lambda entry: entry[:4]):
                 wanted.setdefault(stored.unit.id, (view.partitions[place], stored))
         sizes = ((len(found[1].unit.text.encode()), found) for found in wanted.values())
+        some, cut = bounded(sizes, query.limit)
         return Selection(
             candidates=tuple(
-                _candidate(view.reader, partition, stored)
-                for partition, stored in bounded(sizes, query.limit)
-            )
+                _candidate(view.reader, partition, stored) for partition, stored in some
+            ),
+            next=cut,
         )
 
     def statistics(self) -> dict[str, int]:
@@ -252,4 +256,6 @@ def _rows(vectors: Sequence[bytes], dim: int) -> Vector:
 
 
 def _candidate(reader: Reader, partition: Partition, stored: Stored, **found: Any) -> Candidate:
-    return candidate(reader, partition, stored.unit, stored.spans, stored.hash, **found)
+    return candidate(
+        reader, partition, stored.unit, stored.spans, stored.hash, born_at=stored.born, **found
+    )

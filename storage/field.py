@@ -166,7 +166,7 @@ class ShelfField:
         slots: list[int] = []
         for shelf in self.shelves:
             for newer in shelf.wandering:
-                if not newer.lives(now):
+                if not shelf.stands(newer, now):
                     continue
                 for at, other in zip(self._starts, self.shelves, strict=True):
                     older = other.units.get(newer.unit.supersedes)

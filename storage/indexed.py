@@ -132,6 +132,7 @@ class IndexedEngine:
                 found.unit,
                 found.spans,
                 found.hash,
+                born_at=found.born_at,
                 number=int(part.number[slot]),
                 score=score,
                 cosine=cosine,

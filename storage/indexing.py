@@ -8,7 +8,7 @@ import sqlite3
 
 import msgspec
 
-from isovist.storage import forward, words
+from isovist.storage import forward, texts, words
 from isovist.storage.changes import Piece
 from isovist.storage.chunks import Span, dated
 from isovist.storage.tally import Tally, number
@@ -56,7 +56,7 @@ def index_again(db: sqlite3.Connection) -> None:
         if not chunks:
             break
         for row, pid, text, said_at, *span in chunks:
-            terms = words.index_terms(dated(Span(*span).cut(text), said_at))
+            terms = words.index_terms(dated(Span(*span).cut(texts.unpack(text)), said_at))
             tids = number(db, set(terms), tally.tids)
             piece = Piece(row, sum(terms.values()), {tids[term]: n for term, n in terms.items()})
             db.execute(

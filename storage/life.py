@@ -6,7 +6,7 @@ import sqlite3
 
 from isovist.storage.tally import recount
 from isovist.syscalls.errors import Errno, WorldError
-from isovist.syscalls.operations import Drop, Receipt
+from isovist.syscalls.operations import Drop, Lapsed, Receipt
 from isovist.syscalls.records import Axis, Partition
 
 _OWNED = (
@@ -36,6 +36,28 @@ def drops(db: sqlite3.Connection, user: str, receipt: str, now: int) -> list[Dro
         )
         for id_, *axes in rows
     ]
+
+
+def expired(db: sqlite3.Connection, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
+    """See :meth:`isovist.storage.backend.Backend.expired`."""
+    rows = db.execute(
+        "SELECT expires_at, id, version, agent, kind, users_kind, users_name, agents_kind,"
+        " agents_name FROM units INDEXED BY units_by_expiry JOIN partitions USING (pid)"
+        " WHERE expires_at IS NOT NULL ORDER BY expires_at, uid LIMIT ?",
+        (limit + 1,),
+    ).fetchall()
+    found = [row for row in rows[:limit] if row[0] <= now]
+    lapsed = tuple(
+        Lapsed(
+            partition=Partition(Axis(*axes[:2]), Axis(*axes[2:])),
+            id=id_,
+            version=version,
+            agent=agent,
+            kind=kind,
+        )
+        for _, id_, version, agent, kind, *axes in found
+    )
+    return lapsed, rows[len(found)][0] if len(rows) > len(found) else None
 
 
 # -- receipts

@@ -54,18 +54,38 @@ class Links:
             part.watched.pop(uid, None)
             part.wandering.discard(uid)
 
+    def inherit(self, newer: int, older: int) -> None:
+        """``newer``, which superseded a unit that goes, supersedes ``older`` in its place (0: one
+        that is here no more). Then that one is to be dropped."""
+        part = self._home.get(newer)
+        self._unlink(newer)
+        if part is not None:
+            part.wandering.discard(newer)
+        if older:
+            self.add(newer, older)
+            self._settle_older(older)
+        elif not self.linked(newer):
+            self.leave(newer)
+
     def drop(self, uid: int) -> None:
-        """A linked unit has left for good: what it superseded stands again."""
+        """A linked unit has left for good: what it superseded stands again, unless another unit
+        supersedes it too."""
         self.leave(uid)
-        older = self._older.pop(uid, None)
+        older = self._unlink(uid)
         if older is None:
             return
-        self._newer[older].discard(uid)
-        if not self._newer[older]:
-            del self._newer[older]
         self._settle_older(older)
         if not self.linked(older):
             self.leave(older)
+
+    def _unlink(self, newer: int) -> int | None:
+        """``newer`` supersedes nothing any more; gives what it did."""
+        older = self._older.pop(newer, None)
+        if older is not None:
+            self._newer[older].discard(newer)
+            if not self._newer[older]:
+                del self._newer[older]
+        return older
 
     def settle(self, uid: int) -> None:
         """Set marks and wanderers right around ``uid``, as things now stand."""
@@ -87,6 +107,20 @@ class Links:
         if home is not None:
             home.mark(older, hide)
 
+    def _stands(self, newer: int, part: Part, now: int) -> bool:
+        """Whether ``newer``, of ``part``, still supersedes at ``now``: it has not expired, or one
+        that will inherit from it has not. So a sweep changes nothing here."""
+        older = self._older[newer]
+        seen, asked = {older}, [newer]
+        while asked:
+            uid = asked.pop()
+            if self._expires(uid, part) > now:
+                return True
+            seen.add(uid)
+            heirs = self._newer.get(uid, set()) - seen
+            asked += [heir for heir in heirs if self._home.get(heir) is part]
+        return False
+
     @staticmethod
     def _expires(uid: int, part: Part) -> int:
         return int(part.expires[part.watched[uid][0]])
@@ -98,7 +132,7 @@ class Links:
         places = {part.pid: at for at, part in enumerate(parts)}
         for part in parts:
             for newer in part.wandering:
-                if self._expires(newer, part) <= now:
+                if not self._stands(newer, part, now):
                     continue
                 older = self._older[newer]
                 home = self._home.get(older)

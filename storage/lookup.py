@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from isovist.storage.candidates import candidate
+from isovist.storage.matching import matches
 from isovist.storage.pages import Entry, bounded, page
 from isovist.storage.snapshot import Held, Line, Snapshot, Stretch
 from isovist.syscalls.errors import KernelError
@@ -12,6 +13,7 @@ from isovist.syscalls.operations import (
     Candidate,
     CountQuery,
     ListQuery,
+    MatchQuery,
     Query,
     ReadQuery,
     RoundsQuery,
@@ -52,16 +54,18 @@ def look_up(
         return Selection(counts=tuple(counts))
     if isinstance(query, ReadQuery):
         return Selection(candidates=tuple(_read(view, query, snapshot, places)))
-    if isinstance(query, ListQuery):
+    if isinstance(query, ListQuery | MatchQuery):
         walks = [None if pid is None else _Walked(snapshot, pid) for pid in places]
         found, later = page(walks, query)
         held = snapshot.units([line.uid for _, line in found])
         lines = tuple(
             _candidate(view, view.partitions[place], held[line.uid]) for place, line in found
         )
+        if isinstance(query, MatchQuery):
+            lines = tuple(matches(query, view.reader, lines))
         return Selection(candidates=lines, next=later)
     if isinstance(query, RoundsQuery):
-        return Selection(candidates=tuple(_rounds(view, query, snapshot, places)))
+        return _rounds(view, query, snapshot, places)
     raise KernelError(f"a {type(query).__name__} is no look-up")
 
 
@@ -74,13 +78,13 @@ def _read(
     uid, pid = found
     held = snapshot.units([uid])[uid]
     expires = held.unit.expires_at
-    if expires is None or expires > query.now:
+    if query.expired or expires is None or expires > query.now:
         yield _candidate(view, view.partitions[places.index(pid)], held)
 
 
 def _rounds(
     view: View, query: RoundsQuery, snapshot: Snapshot, places: Sequence[int | None]
-) -> Iterator[Candidate]:
+) -> Selection:
     wanted: dict[int, Stretch] = {}
     for handle, low, high in query.wanted:
         stretch = [
@@ -89,12 +93,17 @@ def _rounds(
         stretch.sort(key=lambda one: (one.round, one.born_at, places.index(one.pid), one.seq))
         for one in stretch:
             wanted.setdefault(one.uid, one)
-    some = list(wanted.values())[: query.limit]
+    some = list(wanted.values())[: query.limit + 1]
     held = snapshot.units([one.uid for one in some])
     entries = ((len(held[one.uid].unit.text.encode()), one) for one in some)
-    for one in bounded(entries, query.limit):
-        yield _candidate(view, view.partitions[places.index(one.pid)], held[one.uid])
+    found, cut = bounded(entries, query.limit)
+    return Selection(
+        candidates=tuple(
+            _candidate(view, view.partitions[places.index(one.pid)], held[one.uid]) for one in found
+        ),
+        next=cut,
+    )
 
 
 def _candidate(view: View, partition: Partition, held: Held) -> Candidate:
-    return candidate(view.reader, partition, held.unit, held.spans, held.hash)
+    return candidate(view.reader, partition, held.unit, held.spans, held.hash, born_at=held.born_at)

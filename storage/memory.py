@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from heapq import nsmallest
 
 import msgspec
 
@@ -17,6 +18,7 @@ from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
 from isovist.storage.prepared import Prepared, prepare
+from isovist.storage.registers import without_user
 from isovist.storage.rules import (
     Refused,
     check,
@@ -26,9 +28,11 @@ from isovist.storage.rules import (
     gone,
     moved,
     no_older,
+    not_expired,
     nowhere,
     outdated,
     owned_by,
+    rival,
     round_after,
     stale,
     twin,
@@ -40,6 +44,7 @@ from isovist.syscalls.operations import (
     NEXT_ROUND,
     Drop,
     Expire,
+    Lapsed,
     Move,
     Op,
     Outcome,
@@ -76,6 +81,8 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
         self._twins: dict[tuple[object, ...], str] = {}
+        self._newer: dict[str, set[str]] = {}
+        """By the id of a unit, here or not: those that supersede it."""
         self._prepared: dict[tuple[str, int], Prepared] = {}
         self._records: dict[str, Record] = {}
         self._grants: Grants = {}
@@ -109,6 +116,8 @@ class MemoryStore:
         if row.put.partition != op.partition:
             raise moved()
         if isinstance(op, Drop):
+            if op.version not in (0, row.version):
+                raise stale(op.version, row.version)
             return self._drop(op, row)
         if isinstance(op, Vectors):
             if outdated(op, row.version, row.wrote):
@@ -128,28 +137,55 @@ class MemoryStore:
         if op.round == NEXT_ROUND:
             op = self._numbered(op)
         # Whatever may go wrong comes before the first change: there is nothing to roll back.
+        imported = bool(op.born_at)
         older = self._rows.get(op.supersedes) if op.supersedes else None
-        if op.supersedes and (
-            older is None
-            or (older.put.agent, older.put.user) != (op.agent, op.user)
-            or not _lives(older.put, op.stored_at)
+        if older is not None and not (
+            (older.put.agent, older.put.user) == (op.agent, op.user)
+            and (imported or _lives(older.put, op.stored_at))
         ):
+            older = None
+        if op.supersedes and older is None and not imported:
             raise no_older(op.supersedes)
         prepared = prepare(op.text, op.said_at)
         key = _twin(op, prepared.hash)
         known = self._rows.get(self._twins.get(key, ""))
-        if known is not None and known is not older and _answers(known.put, op):
+        another = known is not None and known is not older and not imported
+        if known is not None and another and _answers(known.put, op):
             return Outcome(op=op, id=known.put.id, version=known.version, duplicate=True)
         if op.id in self._rows:
             raise Refused(Errno.EEXIST, "a unit of that id is already stored")
+        if older is not None and not op.born_at:
+            self._check_rivals(op)
         if known is not None:
             self._free_twin(known)
         if older is not None and covers(op.partition, older.put.partition):
             self._free_twin(older)
-        self._rows[op.id] = _Row(op, op.version, op.seq, prepared, key)
+        row = self._rows[op.id] = _Row(op, op.version, op.seq, prepared, key)
         self._twins[key] = op.id
+        if op.supersedes:
+            self._newer.setdefault(op.supersedes, set()).add(op.id)
+        if imported and any(
+            (newer.agent, newer.user, newer.supersedes) == (op.agent, op.user, op.id)
+            and covers(newer.partition, op.partition)
+            for newer in (one.put for one in self._rows.values())
+        ):
+            self._free_twin(row)
         self._prepared[op.id, op.version] = prepared
         return Outcome(op=op, id=op.id, version=op.version, chunks=prepared.chunks)
+
+    def _check_rivals(self, op: Put) -> None:
+        for id_ in self._heirs(op.supersedes, op):
+            if _lives(self._rows[id_].put, op.stored_at):
+                raise rival(op.supersedes, id_)
+
+    def _heirs(self, older: str, like: Put) -> list[str]:
+        """Units of the pair and partition of ``like`` that supersede ``older``, by id."""
+        whose = like.partition, like.agent, like.user
+        return [
+            id_
+            for id_ in sorted(self._newer.get(older, ()))
+            if ((put := self._rows[id_].put).partition, put.agent, put.user) == whose
+        ]
 
     def _numbered(self, op: Put) -> Put:
         """``op`` as the next round of its session; without a session there is but round 0."""
@@ -185,15 +221,40 @@ class MemoryStore:
         return Outcome(op=op, id=op.id, version=row.version, chunks=chunks)
 
     def _drop(self, op: Drop, row: _Row) -> Outcome:
+        if op.expired and _lives(row.put, op.stored_at):
+            raise not_expired()
         del self._rows[op.id]
         self._free_twin(row)
+        heirs = self._hand_down(op.id, row.put)
         if op.receipt:
             known = self._receipts.get(op.receipt)
             asked, units = (known.asked_at, known.units) if known else (op.stored_at, ())
             self._receipts[op.receipt] = Receipt(
                 id=op.receipt, asked_at=asked, issued_at=0, units=(*units, op.id)
             )
-        return Outcome(op=op, id=op.id, version=row.version)
+        return Outcome(op=op, id=op.id, version=row.version, heirs=heirs)
+
+    def _hand_down(self, id_: str, put: Put) -> tuple[str, ...]:
+        """Pass what ``id_``, which goes, superseded to its heirs; why to them alone stands at
+        :meth:`isovist.storage.commit.Commit._hand_down`."""
+        older = put.supersedes
+        if not older:
+            return ()
+        heirs = tuple(heir for heir in self._heirs(id_, put) if heir != older)
+        self._supersede(id_, older, "")
+        for heir in heirs:
+            self._supersede(heir, id_, older)
+            row = self._rows[heir]
+            row.put = msgspec.structs.replace(row.put, supersedes=older)
+        return heirs
+
+    def _supersede(self, newer: str, before: str, after: str) -> None:
+        """``newer`` superseded ``before``, and from now on ``after`` (empty: nothing)."""
+        self._newer[before].discard(newer)
+        if not self._newer[before]:
+            del self._newer[before]
+        if after:
+            self._newer.setdefault(after, set()).add(newer)
 
     def _stand_for(self, row: _Row, put: Put, hash_: str, now: int) -> None:
         """Let ``row`` stand for this text in the partition of ``put``, if it stands for any. A
@@ -268,12 +329,34 @@ class MemoryStore:
             self._receipts.setdefault(
                 receipt, Receipt(id=receipt, asked_at=now, issued_at=0, units=())
             )
+        gone = {outcome.id for outcome in outcomes}
+        for call, record in self._records.items():
+            self._records[call] = without_user(record, user, gone) or record
         for agent, (users, scopes) in self.grants().items():
             self.save_grant(agent, without(user, users), scopes)
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))
         return outcomes
+
+    def expired(self, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
+        rows = nsmallest(
+            limit + 1,
+            (row for row in self._rows.values() if row.put.expires_at is not None),
+            key=lambda row: row.put.expires_at or 0,
+        )
+        found = [row for row in rows[:limit] if not _lives(row.put, now)]
+        lapsed = tuple(
+            Lapsed(
+                partition=row.put.partition,
+                id=row.put.id,
+                version=row.version,
+                agent=row.put.agent,
+                kind=row.put.kind,
+            )
+            for row in found
+        )
+        return lapsed, rows[len(found)].put.expires_at if len(rows) > len(found) else None
 
     def receipt(self, id: str) -> Receipt | None:
         return self._receipts.get(id)

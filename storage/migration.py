@@ -21,6 +21,9 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
         (found,) = db.execute("PRAGMA user_version").fetchone()
         if found == 1:  # and not yet brought up by another process
             _from_1(db)
+        elif found == 2:  # the same without this index
+            (by_expiry,) = (made for made in schema.MEMORY if "units_by_expiry" in made)
+            db.execute(by_expiry)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")
     except BaseException:

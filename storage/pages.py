@@ -19,7 +19,7 @@ import msgspec
 
 from isovist.storage.changes import NEVER
 from isovist.syscalls.errors import CallerError
-from isovist.syscalls.operations import ListQuery
+from isovist.syscalls.operations import ListQuery, MatchQuery
 
 PAGE_BYTES = 512 * 1024
 """Text on one page, so that its reply fits a frame however long the units are."""
@@ -77,10 +77,11 @@ def _read(after: str, partitions: int) -> _Cursor:
 
 
 def page(
-    listings: Sequence[Listing[Item] | None], query: ListQuery
+    listings: Sequence[Listing[Item] | None], query: ListQuery | MatchQuery
 ) -> tuple[list[tuple[int, Item]], str]:
     """The asked page of a view, each unit with the place of its partition, and the cursor of the
-    next one (empty: there is none).
+    next one (empty: there is none). What is to be forgotten is matched even where it has expired
+    and is not swept yet.
 
     ``listings``: one a partition of the view, ``None`` where nothing was ever stored. Raises
     ``EINVAL`` for a malformed ``after``.
@@ -107,24 +108,30 @@ def page(
 
 
 def _walk(
-    place: int, listing: Listing[Item], seq: int, time: int, query: ListQuery
+    place: int, listing: Listing[Item], seq: int, time: int, query: ListQuery | MatchQuery
 ) -> Iterator[tuple[int, int, int, Entry[Item]]]:
     """A listing's units from ``seq`` down, with their key of order. A clock that stepped back
     must not break the order by sequence, so the time used is the least met so far; what is left
     of other partitions is no newer than that either, so one time serves all."""
-    for entry in listing.down_from(seq, query.now, query.kinds):
+    now = query.now if isinstance(query, ListQuery) else -NEVER
+    for entry in listing.down_from(seq, now, query.kinds):
         time = min(time, entry.born)
         yield -time, place, -entry.seq, entry
 
 
-def bounded(entries: Iterable[tuple[int, Item]], limit: int) -> list[Item]:
+CUT = "more"
+"""``Selection.next`` of rounds of which not all are given."""
+
+
+def bounded(entries: Iterable[tuple[int, Item]], limit: int) -> tuple[list[Item], str]:
     """The first of ``entries`` (the bytes of a text, and what stands for it): at most ``limit``,
-    no more text than a page holds, and one at least where there is one."""
+    no more text than a page holds, and one at least where there is one; and ``CUT`` iff some are
+    left out."""
     found: list[Item] = []
     room = PAGE_BYTES
     for size, item in entries:
         if found and (len(found) == limit or room < size):
-            break
+            return found, CUT
         room -= size
         found.append(item)
-    return found
+    return found, ""

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+import msgspec
 import numpy as np
 
 from isovist.storage.changes import NEVER
@@ -152,6 +153,38 @@ class Shelf:
                 del self.supersedes[older]
             self._mark(older)
         self._wander(stored.unit.id)
+
+    def forget(self, stored: Stored) -> None:
+        """Take a unit out for good: its heirs (``Outcome.heirs``) inherit what it superseded."""
+        unit = stored.unit
+        heirs = [
+            newer
+            for newer in self.supersedes.get(unit.id, ())
+            if unit.supersedes and newer.same_pair(stored) and newer.unit.id != unit.supersedes
+        ]
+        self.drop(stored)
+        for heir in heirs:
+            self.supersedes[unit.id].remove(heir)
+            heir.unit = msgspec.structs.replace(heir.unit, supersedes=unit.supersedes)
+            self.supersedes.setdefault(unit.supersedes, []).append(heir)
+        if heirs:
+            if not self.supersedes[unit.id]:
+                del self.supersedes[unit.id]
+            self._wander(unit.supersedes)
+            self._mark(unit.supersedes)
+
+    def stands(self, newer: Stored, now: int) -> bool:
+        """Whether ``newer`` still supersedes at ``now``: it has not expired, or one that will
+        inherit from it has not. So a sweep changes nothing here."""
+        seen, asked = {newer.unit.supersedes}, [newer]
+        while asked:
+            one = asked.pop()
+            if one.lives(now):
+                return True
+            seen.add(one.unit.id)
+            heirs = self.supersedes.get(one.unit.id, ())
+            asked += [h for h in heirs if h.same_pair(one) and h.unit.id not in seen]
+        return False
 
     def beside(self, unit: Unit) -> list[Stored]:
         """The units a round before or after ``unit``, in its session."""

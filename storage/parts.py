@@ -146,6 +146,8 @@ class Parts:
             self.links.settle(uid)
         elif isinstance(op, Drop):
             self._clear(part, change, leaves=True)
+            for heir in change.newer:
+                self.links.inherit(heir, change.older)
             if self.links.linked(uid):
                 self.links.drop(uid)
         elif isinstance(op, Move):

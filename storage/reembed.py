@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from isovist.storage import schema
+from isovist.storage import schema, texts
 from isovist.storage.chunks import Span, dated
 from isovist.storage.embedder import Embedder, stored
 from isovist.storage.indexing import GENERATION
@@ -155,7 +155,7 @@ def _lacking(db: sqlite3.Connection, after: int) -> list[tuple[int, str]]:
         (after, BATCH),
     ).fetchall()
     return [
-        (row, dated(Span(head, start, stop).cut(text), said_at))
+        (row, dated(Span(head, start, stop).cut(texts.unpack(text)), said_at))
         for row, head, start, stop, text, said_at in rows
     ]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from isovist.storage.backend import Grants, Groups
 from isovist.storage.rules import without
 from isovist.syscalls.messages import Record
+from isovist.syscalls.records import Injected
 
 _pack = msgspec.msgpack.Encoder().encode
 _names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
@@ -65,8 +66,31 @@ def groups(db: sqlite3.Connection) -> Groups:
     return {key: tuple(members) for key, members in found.items()}
 
 
-def forget_user(db: sqlite3.Connection, user: str) -> None:
-    """Out of all groups and grants."""
+def without_user(record: Record, user: str, gone: Collection[str]) -> Record | None:
+    """What a record says when ``user`` and the units ``gone`` are forgotten; ``None``: the same."""
+    if record.user == user:
+        return msgspec.structs.replace(
+            record, user="", sequences=(), units=(), query_hash="", forgotten=True
+        )
+    if not any(shown.unit in gone for shown in record.units):
+        return None
+    return msgspec.structs.replace(
+        record, units=tuple(_nameless(u) if u.unit in gone else u for u in record.units)
+    )
+
+
+def _nameless(shown: Injected) -> Injected:
+    return msgspec.structs.replace(shown, unit="", version=0, hash="")
+
+
+def forget_user(db: sqlite3.Connection, user: str, gone: Collection[str]) -> None:
+    """Out of all groups, grants and records, where its units ``gone`` stand too."""
+    changed = [
+        (_pack(left), call)
+        for call, body in db.execute("SELECT call, body FROM records")
+        if (left := without_user(_record(body), user, gone)) is not None
+    ]
+    db.executemany("UPDATE records SET body = ? WHERE call = ?", changed)
     db.execute("DELETE FROM groups WHERE axis = 'users' AND member = ? AND member <> ''", (user,))
     for agent, (users, scopes) in grants(db).items():
         if user in users:

@@ -18,17 +18,18 @@ LAST_ROUND = (1 << 31) - 1
 class Refused(Exception):
     """One operation does not take effect; the others of its group do."""
 
-    def __init__(self, errno: Errno, message: str) -> None:
+    def __init__(self, errno: Errno, message: str, field: str = "") -> None:
         super().__init__(message)
         self.errno = errno
         self.message = message
+        self.field = field
 
 
 def failed(op: Op, e: Exception) -> Outcome:
     """How ``op`` ends where ``e`` stopped it. What is not :class:`Refused` is a bug of ours: its
     type is told and not its words, which may quote memory."""
     if isinstance(e, Refused):
-        return Outcome(op=op, errno=int(e.errno), message=e.message)
+        return Outcome(op=op, errno=int(e.errno), message=e.message, field=e.field)
     return Outcome(op=op, errno=int(Errno.EKERNEL), message=f"a bug: {type(e).__name__}")
 
 
@@ -47,7 +48,20 @@ def stale(asked: int, found: int) -> Refused:
 
 
 def no_older(id_: str) -> Refused:
-    return Refused(Errno.ENOENT, f"supersedes: no living unit {id_!r} of this user and agent")
+    what = f"supersedes: no living unit {id_!r} of this user and agent"
+    return Refused(Errno.ENOENT, what, "supersedes")
+
+
+def rival(id_: str, newer: str) -> Refused:
+    """Two corrections of one unit made beside each other: the later one must look at the earlier.
+    Units of the same pair and partition alone are rivals, so the writer may see the one that is
+    named; of those elsewhere it must not even learn that they are."""
+    what = f"supersedes: {id_!r} is superseded already, by {newer!r}"
+    return Refused(Errno.ESTALE, what, "supersedes")
+
+
+def not_expired() -> Refused:
+    return Refused(Errno.ESTALE, "the unit has not expired")
 
 
 def twin() -> Refused:

@@ -15,7 +15,7 @@ from isovist.syscalls.errors import WorldError
 
 APPLICATION = 0x49534F56
 """``ISOV``: says in the file's header whose file it is."""
-VERSION = 2
+VERSION = 3
 """The schema's version. An older file is brought up to date at open, a newer one refused."""
 PAGE = 4096
 """Bytes of a page of a new file. A write touches some 35 pages, most of them of frequencies: small
@@ -87,6 +87,7 @@ MEMORY = (
     "CREATE INDEX units_by_handle ON units (handle, round) WHERE handle <> ''",
     "CREATE INDEX units_by_older ON units (supersedes) WHERE supersedes <> ''",
     "CREATE INDEX units_by_user ON units (user)",
+    "CREATE INDEX units_by_expiry ON units (expires_at) WHERE expires_at IS NOT NULL",
     # The forward index: a chunk by its places in the text, and its terms with their counts.
     """CREATE TABLE chunks (
     row    INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -144,7 +145,8 @@ MEMORY = (
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection with the store's settings, usable from any one thread at a time.
 
-    FULL: a commit returns when the log is flushed, so what is acknowledged outlives a power cut.
+    FULL: a commit returns when the log is flushed, so what is acknowledged outlives a power cut
+    (but see :meth:`~isovist.storage.store.Store.commit` on vectors).
     ``secure_delete``: what is deleted is overwritten. Transactions are begun and ended by hand.
     """
     db = sqlite3.connect(

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from isovist.storage import schema
+from isovist.storage import schema, texts
 from isovist.storage.changes import NEVER
 from isovist.storage.chunks import Span
 from isovist.syscalls.records import Partition, Unit
@@ -248,7 +248,7 @@ class Snapshot:
         unit = Unit(
             id=id_,
             version=version,
-            text=text,
+            text=texts.unpack(text),
             kind=kind,
             scope=self._readers.partition(pid).scope,
             agent=agent,
@@ -289,7 +289,7 @@ class Snapshot:
         ``now`` (ns) and are of ``kinds`` (empty: any)."""
         among = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
         rows = self.db.execute(
-            "SELECT seq, born_at, uid, length(CAST(text AS BLOB)) FROM units WHERE pid = ?"
+            f"SELECT seq, born_at, uid, {texts.SIZE} FROM units WHERE pid = ?"
             f" AND seq <= ? AND (expires_at IS NULL OR expires_at > ?){among}"
             " ORDER BY seq DESC LIMIT ?",
             (pid, down_from, now, *kinds, limit),

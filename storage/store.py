@@ -36,6 +36,7 @@ from isovist.syscalls.errors import Errno, KernelError, WorldError
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Drop,
+    Lapsed,
     Op,
     Outcome,
     Query,
@@ -144,7 +145,9 @@ class Store:
     # -- writes
 
     def commit(self, ops: Sequence[Op]) -> list[Outcome]:
-        """Make a group durable in one transaction, each operation in a savepoint of its own."""
+        """Make a group durable in one transaction, each operation in a savepoint of its own.
+
+        A group of vectors alone is durable with the next group that is not."""
         with self._lock:
             try:
                 self._keep_log()
@@ -298,12 +301,17 @@ class Store:
 
     def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
         with self._lock, self._typed():
+            drops = life.drops(self._db, user, receipt, now)
 
             def also() -> None:
                 life.ask(self._db, receipt, now)
-                registers.forget_user(self._db, user)
+                registers.forget_user(self._db, user, {drop.id for drop in drops})
 
-            return self._commit(life.drops(self._db, user, receipt, now), also)
+            return self._commit(drops, also)
+
+    def expired(self, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
+        with self._typed():
+            return life.expired(self._reader, now, limit)
 
     def receipt(self, id: str) -> Receipt | None:
         with self._typed():

@@ -1,7 +1,7 @@
 """From text to terms: the same rules for what is indexed and for what is asked.
 
-Any input is data. No character is syntax, none is an error: what is no word (emoji, control
-characters, lone surrogates, punctuation) yields no term.
+Any input is data. No character is syntax, none is an error: what is no word (control characters,
+lone surrogates, punctuation) yields no term.
 
 Rules, chosen by the text itself, mixed scripts included:
 
@@ -10,6 +10,9 @@ Rules, chosen by the text itself, mixed scripts included:
   its single characters and its pairs of neighbours.
 - Identifiers, paths, addresses, dates and times (``api-v2_final``, ``src/x.py``, ``10:30``):
   whole, and split into their parts (``camelCase`` too), each part a word.
+- An emoji or another symbol is a word. One made of several (a family, a skin tone) is met whole
+  and by its parts (skin tones aside); a flag whole alone. Variation selectors make no difference.
+  Bullets, lines and boxes are punctuation.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from threading import Lock
 import regex  # type: ignore[import-untyped] # the package ships no stubs
 import Stemmer  # type: ignore[import-not-found] # a compiled module without stubs
 
-RULES = 1
+RULES = 2
 """Version of these rules. A store whose terms were made by other rules re-indexes at open."""
 
 MAX_TERM = 64
@@ -33,10 +36,25 @@ _UNSPACED = (
     r"\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 )
 _LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]"
-_WORD = rf"{_LETTER}(?:[[\p{{L}}\p{{N}}\p{{M}}_]--[{_UNSPACED}]])*+(?:'\p{{L}}++)*+"
-# A token is a run of an unspaced script, or words joined by up to three joiners; "c++" too.
+_WITHIN = rf"[[\p{{L}}\p{{N}}\p{{M}}_]--[{_UNSPACED}]]"
+_WORD = rf"{_LETTER}{_WITHIN}*+(?:'\p{{L}}++)*+"
+# Emoji and what else stands for a thing; of the category So all but what draws lines, marks items
+# and degrees, or stands for a lost character. A skin tone is met with what it colours.
+_SYMBOL = (
+    r"[[\p{So}\p{Extended_Pictographic}\p{Emoji_Presentation}]"
+    r"--[\p{RI}\U0001F3FB-\U0001F3FF\u3030\u00A6\u00B0\u2500-\u25FF\uFFFC\uFFFD]||[\u25B6\u25C0\u25FB-\u25FE]]"
+)
+_TONE = r"[\U0001F3FB-\U0001F3FF]"
+# UTS 51: a flag, the flag of a region, or symbols that a joiner makes one. Keycaps are words.
+_EMOJI = (
+    rf"\p{{RI}}{{2}}|\U0001F3F4[\U000E0020-\U000E007F]++|[\#*]\u20E3"
+    rf"|{_SYMBOL}{_TONE}?+(?:\u200D{_SYMBOL}{_TONE}?+)*+"
+)
+# A token is a run of an unspaced script, an emoji, or words joined by up to three joiners; "c++"
+# too.
 _TOKEN = regex.compile(
     rf"(?V1)[{_UNSPACED}]++|{_WORD}(?:[-./\\:@+\#=&%~]{{1,3}}{_WORD})*+(?:\+\+|\#(?![\p{{L}}\p{{N}}]))?"
+    rf"|{_EMOJI}"
 )
 # The same for a text of ASCII alone, which the plain module finds six times as fast.
 _ASCII_WORD = r"[A-Za-z0-9_]++(?:'[A-Za-z]++)*+"
@@ -44,10 +62,14 @@ _ASCII_TOKEN = re.compile(
     rf"{_ASCII_WORD}(?:[-./\\:@+#=&%~]{{1,3}}{_ASCII_WORD})*+(?:\+\+|#(?![A-Za-z0-9]))?"
 )
 _UNSPACED_RUN = regex.compile(rf"(?V1)[{_UNSPACED}]")
+_EMOJI_TOKEN = regex.compile(rf"(?V1){_EMOJI}")
+_SYMBOLS = regex.compile(rf"(?V1){_SYMBOL}")
+_SELECTORS = regex.compile(r"[\uFE00-\uFE0F\U000E0100-\U000E01EF]")
 _PART = regex.compile(
     r"(?V1)\p{Lu}?(?:\p{Ll}\p{M}*+|')++[\p{N}]*+|\p{Lu}++(?!\p{Ll})[\p{N}]*+"
     r"|[\p{L}\p{M}\p{N}']++"
 )
+_INSIDE = regex.compile(rf"(?V1)(?<={_WITHIN}){_WITHIN}")
 _MARKS = regex.compile(r"\p{M}+")
 _LATIN = regex.compile(r"\p{Latin}")
 
@@ -82,17 +104,34 @@ def index_terms(text: str) -> dict[str, int]:
 def query_terms(text: str) -> list[str]:
     """The distinct terms of a query in sorted order, English question and stop words dropped
     unless nothing would be left."""
+    kept, stops = _asked(text)
+    return sorted(kept or stops)
+
+
+def content_terms(text: str) -> set[str]:
+    """The terms of what is no question or stop word in ``text``; there may be none."""
+    return _asked(text)[0]
+
+
+def inside_word(text: str, at: int) -> bool:
+    """Whether a cut of ``text`` before the character ``at`` would go through a word."""
+    return _INSIDE.match(text, at) is not None
+
+
+def _asked(text: str) -> tuple[set[str], set[str]]:
+    """The terms of content words, and those of stop words."""
     kept: set[str] = set()
     stops: set[str] = set()
     for token in _tokens(text):
         terms = _terms(token) if len(token) <= MAX_TERM else _split(token)
         (stops if token.lower() in _STOP else kept).update(terms)
-    return sorted(kept or stops)
+    return kept, stops
 
 
 def _tokens(text: str) -> list[str]:
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.replace("\u00ad", "").replace("’", "'"))
+        text = _SELECTORS.sub("", text.replace("\u00ad", "").replace("’", "'"))
+        text = unicodedata.normalize("NFKC", text)
     pattern = _ASCII_TOKEN if text.isascii() else _TOKEN
     tokens: list[str] = pattern.findall(text)
     return tokens
@@ -113,6 +152,9 @@ def _split(token: str) -> list[str]:
     if _UNSPACED_RUN.match(token):
         token = token.casefold()
         return [*token, *(token[i : i + 2] for i in range(len(token) - 1))]
+    if _EMOJI_TOKEN.match(token):
+        alone = len(token) == 1 or token[-1] >= "\U000e0020"
+        return [token[:MAX_TERM], *([] if alone else _SYMBOLS.findall(token))]
     parts = [part for part in _PART.findall(token) if part != "'"]
     if parts == [token]:
         return [_word(token)]

@@ -36,7 +36,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, Unit
+from isovist.syscalls.records import Message, ModelQueue, Unit
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
 
 HIGH_WATER = 64 * 1024
@@ -241,7 +241,8 @@ class AsyncClient:
         return await self._ask(m.Prefetch(query=query, **options), m.Prefetched)
 
     async def forget_matching(self, query: str, **options: Unpack[MatchOptions]) -> m.Matched:
-        """What of one's own fits ``query``, and a word; with it as ``confirm`` it is forgotten."""
+        """Which of one's own units hold all words of ``query``, and a word; with it as ``confirm``
+        all and only those are forgotten."""
         return await self._ask(m.ForgetMatching(query=query, **options), m.Matched)
 
     async def forget_user(
@@ -316,6 +317,14 @@ class AsyncClient:
         """Operator only: how much there is of what, in the kernel and its store."""
         reply = await self._ask(m.Statistics(**options), m.Figures)
         return reply.figures
+
+    async def schedule(
+        self, policy: str = "", model: str = "", **options: Unpack[CallOptions]
+    ) -> tuple[ModelQueue, ...]:
+        """Operator only: the queue before each model, or before ``model``; with ``policy`` first
+        put under the policy of this name."""
+        request = m.Schedule(policy=policy, model=model, **options)
+        return (await self._ask(request, m.Queues)).queues
 
     async def chat(
         self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]

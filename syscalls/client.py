@@ -40,7 +40,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, Unit
+from isovist.syscalls.records import Message, ModelQueue, Unit
 from isovist.syscalls.session import (
     Exchange,
     Outbox,
@@ -281,7 +281,8 @@ class Client:
         return self._ask(m.Prefetch(query=query, **options), m.Prefetched)
 
     def forget_matching(self, query: str, **options: Unpack[MatchOptions]) -> m.Matched:
-        """What of one's own fits ``query``, and a word; with it as ``confirm`` it is forgotten."""
+        """Which of one's own units hold all words of ``query``, and a word; with it as ``confirm``
+        all and only those are forgotten."""
         return self._ask(m.ForgetMatching(query=query, **options), m.Matched)
 
     def forget_user(
@@ -355,6 +356,13 @@ class Client:
         """Operator only: how much there is of what, in the kernel and its store."""
         reply = self._ask(m.Statistics(**options), m.Figures)
         return reply.figures
+
+    def schedule(
+        self, policy: str = "", model: str = "", **options: Unpack[CallOptions]
+    ) -> tuple[ModelQueue, ...]:
+        """Operator only: the queue before each model, or before ``model``; with ``policy`` first
+        put under the policy of this name."""
+        return self._ask(m.Schedule(policy=policy, model=model, **options), m.Queues).queues
 
     def chat(self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]) -> m.Chatted:
         """Ask a model; the kernel injects what is in view unless ``memory=False``."""

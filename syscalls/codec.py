@@ -58,7 +58,9 @@ def decode_reply(body: bytes) -> AnyReply:
 
 def failed(e: IsovistError) -> Failed:
     """The reply that carries an exception across the wire."""
-    return Failed(errno=int(e.errno), message=e.message, field=e.field, story=e.story)
+    return Failed(
+        errno=int(e.errno), message=e.message, field=e.field, story=e.story, retry_at=e.retry_at
+    )
 
 
 def _parse(text: str) -> tuple[str, str]:

@@ -69,7 +69,8 @@ class IsovistError(Exception):
     """Root of everything that Isovist raises.
 
     ``errno`` says what happened, ``field`` (may be empty) which field of the request broke its
-    rule, ``story`` (may be empty) the ordered steps of the call up to the failure.
+    rule, ``story`` (may be empty) the ordered steps of the call up to the failure, ``retry_at``
+    (0: not known) when the same request may succeed, in ns since 1970 UTC.
     """
 
     errno: Errno = Errno.EKERNEL
@@ -81,6 +82,7 @@ class IsovistError(Exception):
         errno: Errno | None = None,
         field: str = "",
         story: tuple[str, ...] = (),
+        retry_at: int = 0,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -88,6 +90,7 @@ class IsovistError(Exception):
             self.errno = errno
         self.field = field
         self.story = story
+        self.retry_at = retry_at
 
     def __str__(self) -> str:
         return f"{self.errno.name}: {self.message}"
@@ -109,7 +112,9 @@ class KernelError(IsovistError):
     """A broken invariant of the kernel. Please report it with its story."""
 
 
-def error(errno: int, message: str, field: str = "", story: tuple[str, ...] = ()) -> IsovistError:
+def error(
+    errno: int, message: str, field: str = "", story: tuple[str, ...] = (), retry_at: int = 0
+) -> IsovistError:
     """The exception for an error number, on the branch of whoever is at fault.
 
     A number that this version does not know becomes a :class:`WorldError` that says so, since
@@ -118,7 +123,7 @@ def error(errno: int, message: str, field: str = "", story: tuple[str, ...] = ()
     try:
         known = Errno(errno)
     except ValueError:
-        return WorldError(f"error {errno}: {message}", field=field, story=story)
+        return WorldError(f"error {errno}: {message}", field=field, story=story, retry_at=retry_at)
     branch: type[IsovistError]
     if known is Errno.EKERNEL:
         branch = KernelError
@@ -126,4 +131,4 @@ def error(errno: int, message: str, field: str = "", story: tuple[str, ...] = ()
         branch = WorldError
     else:
         branch = CallerError
-    return branch(message, errno=known, field=field, story=story)
+    return branch(message, errno=known, field=field, story=story, retry_at=retry_at)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from isovist.syscalls.errors import Errno, IsovistError, WorldError
+from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.names import MAX_FRAME
 
 HEADER = struct.Struct("<II")
@@ -22,10 +22,12 @@ class FrameError(WorldError):
 
 
 def pack(call: int, body: bytes) -> bytes:
-    """One frame. Raises ``EMSGSIZE`` (the stream stays sound) where ``body`` is over the limit."""
+    """One frame. Raises ``EMSGSIZE``, at its caller's fault, where ``body`` is over the limit; the
+    stream stays sound."""
     if len(body) > MAX_FRAME:
-        raise IsovistError(
-            f"message of {len(body)} bytes, the limit is {MAX_FRAME}", errno=Errno.EMSGSIZE
+        raise CallerError(
+            f"a message of {len(body)} bytes, the limit of a frame is {MAX_FRAME}",
+            errno=Errno.EMSGSIZE,
         )
     return HEADER.pack(len(body), call) + body
 

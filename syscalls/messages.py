@@ -21,6 +21,7 @@ from isovist.syscalls.records import (
     Message,
     Mode,
     Model,
+    ModelQueue,
     Process,
     Round,
     Seen,
@@ -147,7 +148,10 @@ class Remember(Call, frozen=True, array_like=True, kw_only=True, tag=11):
     ``scope`` is ``pair``, ``user``, ``agent``, ``global``, or two axes, users and agents, each
     ``own``, ``all`` or a group: ``@team/own``, ``own/@writers``. One that is missing, unknown or
     not granted stores the unit as private (pair), and the reply's ``note`` says so.
-    ``supersedes`` names an own unit that this one replaces in ranking.
+    ``supersedes`` names an own unit that this one replaces in ranking; where another living unit
+    of the same audience does so already, that is ``ESTALE`` and names it. When ``expires_at`` (ISO
+    8601 with a zone) has passed the unit is gone for good: see ``expire``. Times are kept to the
+    microsecond; NUL in ``text`` is dropped, and ``note`` says how often.
     """
 
     text: str
@@ -212,7 +216,8 @@ class Update(Call, frozen=True, array_like=True, kw_only=True, tag=15):
 
 
 class Forget(Call, frozen=True, array_like=True, kw_only=True, tag=16):
-    """Remove an own unit from every view; durable when the reply comes."""
+    """Remove an own unit from every view; durable when the reply comes. What the unit superseded
+    stays behind those of the same audience that superseded it."""
 
     id: str
 
@@ -262,7 +267,12 @@ class Cancel(Call, frozen=True, array_like=True, kw_only=True, tag=20):
 
 class Expire(Call, frozen=True, array_like=True, kw_only=True, tag=21):
     """Let an own unit expire ``at`` (ISO 8601 with a zone; in the past: at once; ``None``: never)
-    iff its version is still ``version`` (else ``ESTALE``)."""
+    iff its version is still ``version`` (else ``ESTALE``).
+
+    What has expired answers nothing from that moment on, and no later time brings it back. The
+    kernel soon removes it as if it were forgotten, without a receipt; only then do the statistics
+    behind other units' scores no longer count it.
+    """
 
     id: str
     version: int
@@ -273,7 +283,8 @@ class Rescope(Call, frozen=True, array_like=True, kw_only=True, tag=22):
     """Give an own unit another audience iff its version is still ``version`` (else ``ESTALE``).
 
     ``scope`` as in ``remember``. Its owner may narrow it at any time; to reach more users takes
-    a grant and the reusable stream (``EPERM``). The id stays.
+    a grant and the reusable stream, and into a group only members publish (``EPERM``); the
+    operator that acts as itself holds every grant. The id stays.
     """
 
     id: str
@@ -317,12 +328,14 @@ class MemorySearch(Call, frozen=True, array_like=True, kw_only=True, tag=26):
 
 class MemoryRead(Call, frozen=True, array_like=True, kw_only=True, tag=27):
     """Whole rounds of ``session`` (the opaque name that a search gave): ``round`` and ``window``
-    (0 to 10) rounds on either side [S 3.3]."""
+    (0 to 10) rounds on either side, at most 4,000 characters of a message [S 3.3]. Longer messages
+    go on in ``part`` (0 to 100) 1, 2 and so on; the reply says how many there are."""
 
     session: str
     round: int
     window: int = 1
     barrier_ms: int = 2000
+    part: int = 0
 
 
 class SessionSearch(Call, frozen=True, array_like=True, kw_only=True, tag=28):
@@ -365,17 +378,24 @@ class Prefetch(Call, frozen=True, array_like=True, kw_only=True, tag=31):
 
 
 class ForgetMatching(Call, frozen=True, array_like=True, kw_only=True, tag=32):
-    """Forget own units by query, in two steps: without ``confirm`` a dry run that shows which
-    (the own ones among the ``k``, 1 to 100, best) and gives a word; with that word as
-    ``confirm`` all and only those go, or ``ESTALE`` where the matches have changed since."""
+    """Forget own units by query, in two steps. Without ``confirm``: a dry run that names them and
+    gives a word. With that word as ``confirm``, on the same channel: all and only the named ones
+    go, a changed one excepted; ``ESTALE`` where the word is of none of the last dry runs there.
+
+    A unit in view fits iff its text holds every content word of ``query`` (stems; stop words count
+    for nothing) and every phrase that stands in double quotes. ``EINVAL`` where ``query`` holds no
+    content word. The dry run shows ``limit`` (1 to 100) of the named units, newest first, from
+    ``offset`` (0 to 1,000) on.
+    """
 
     query: str
-    k: int = 20
+    limit: int = 20
     since: str | None = None
     until: str | None = None
     kinds: tuple[str, ...] = ()
     confirm: str = ""
     barrier_ms: int = 2000
+    offset: int = 0
 
 
 class ForgetUser(Call, frozen=True, array_like=True, kw_only=True, tag=33):
@@ -387,15 +407,19 @@ class ForgetUser(Call, frozen=True, array_like=True, kw_only=True, tag=33):
 
 
 class ReceiptOf(Call, frozen=True, array_like=True, kw_only=True, tag=34):
-    """Whether the forgotten has left every file of the store; ``wait``: reply when it has."""
+    """Whether the forgotten has left every file of the store; ``wait``: reply when it has. A
+    receipt is read by agents that act for the user whom it is about, and by the operator; to
+    others there is none (``ENOENT``)."""
 
     receipt: str
     wait: bool = False
 
 
 class Export(Call, frozen=True, array_like=True, kw_only=True, tag=35):
-    """Operator only: the store's units as JSON lines, a page at a time; with ``name`` those of
-    one user. ``after`` is the last page's ``next``."""
+    """Operator only: the store's living units, then its grants and groups, as JSON lines, a page
+    at a time, to be read in again from the last to the first; with ``name`` the units of one user,
+    and the groups that they name, of whose members only this user and its units' agents are told.
+    ``after`` is the last page's ``next``; ``ESTALE`` where the walk must begin again."""
 
     name: str = ""
     after: str = ""
@@ -403,7 +427,8 @@ class Export(Call, frozen=True, array_like=True, kw_only=True, tag=35):
 
 class Import(Call, frozen=True, array_like=True, kw_only=True, tag=36):
     """Operator only: take in lines of an export, with their ids and versions. What is there
-    already, in the same words, is counted as known."""
+    already and the same is counted as known; a unit that is there otherwise is left as it is, and
+    told. Who is in a group, or holds a grant, by a line, is or does so then; nobody loses any."""
 
     lines: tuple[str, ...]
 
@@ -418,12 +443,20 @@ class Statistics(Call, frozen=True, array_like=True, kw_only=True, tag=38):
     """Operator only: how much there is of what, in the kernel and its store."""
 
 
+class Schedule(Call, frozen=True, array_like=True, kw_only=True, tag=39):
+    """Operator only: the queue before each model, or before ``model`` alone. With ``policy`` that
+    queue is first put under the policy of this name; nothing that waits or runs is lost."""
+
+    policy: str = ""
+    model: str = ""
+
+
 Request = (
     Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
     | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
     | Expire | Rescope | Groups | GroupChange | ViewOf | MemorySearch | MemoryRead
     | SessionSearch | FullContext | MemoryFiles | Prefetch | ForgetMatching | ForgetUser
-    | ReceiptOf | Export | Import | Backup | Statistics
+    | ReceiptOf | Export | Import | Backup | Statistics | Schedule
 )  # fmt: skip
 
 
@@ -438,6 +471,8 @@ class Failed(Reply, frozen=True, array_like=True, kw_only=True, tag=101):
     message: str
     field: str = ""
     story: tuple[str, ...] = ()
+    retry_at: int = 0
+    """When the same request may succeed (ns since 1970 UTC); 0: not known, or never."""
 
 
 class Part(Reply, frozen=True, array_like=True, kw_only=True, tag=102):
@@ -500,7 +535,8 @@ class Processes(Reply, frozen=True, array_like=True, kw_only=True, tag=110):
 
 class Stored(Reply, frozen=True, array_like=True, kw_only=True, tag=111):
     """``duplicate``: the same pair had already stored the same text there, under the same labels;
-    ``id`` is that unit. ``note`` says why a unit is narrower than was asked."""
+    ``id`` is that unit. ``note`` says why a unit is narrower than was asked, and
+    how many NUL characters were dropped."""
 
     id: str
     version: int
@@ -586,6 +622,9 @@ class Record(Reply, frozen=True, array_like=True, kw_only=True, tag=116):
     timings: Timings = Timings()
     errno: int = 0
     query_hash: str = ""
+    forgotten: bool = False
+    """Its user was forgotten since: of the user, the question and the units nothing is left. A
+    forgotten user's unit in another's record is there without its id and hash."""
 
 
 class Forgotten(Reply, frozen=True, array_like=True, kw_only=True, tag=117):
@@ -614,7 +653,8 @@ class ViewShown(Reply, frozen=True, array_like=True, kw_only=True, tag=119):
 
 
 class Rounds(Reply, frozen=True, array_like=True, kw_only=True, tag=120):
-    """``truncated``: more was in view than fits."""
+    """``truncated``: more was in view than is shown. ``parts`` is above 1 iff messages were cut:
+    ``memory.read`` gives all of them in so many parts."""
 
     rounds: tuple[Round, ...]
     call: str
@@ -622,6 +662,7 @@ class Rounds(Reply, frozen=True, array_like=True, kw_only=True, tag=120):
     rule: str
     barrier: Barrier
     truncated: bool = False
+    parts: int = 1
 
 
 class Files(Reply, frozen=True, array_like=True, kw_only=True, tag=121):
@@ -648,14 +689,17 @@ class Prefetched(Reply, frozen=True, array_like=True, kw_only=True, tag=122):
 
 
 class Matched(Reply, frozen=True, array_like=True, kw_only=True, tag=123):
-    """``count`` units match, of which ``units`` shows up to 100. ``confirm`` is the word for the
-    second step, empty when that was it: then they are forgotten, and ``receipt`` names the
-    demand."""
+    """First step: ``count`` units are named, of which ``units`` shows a page; ``confirm`` is the
+    word for the second step (empty: nothing is named); ``more``: further ones fit than one demand
+    takes. Second step: ``count`` are forgotten, and ``receipt`` names the demand (empty: none
+    was); ``skipped`` were named, and have been changed, moved or forgotten since."""
 
     units: tuple[Unit, ...]
     count: int
     confirm: str
     receipt: str = ""
+    more: bool = False
+    skipped: int = 0
 
 
 class ReceiptShown(Reply, frozen=True, array_like=True, kw_only=True, tag=124):
@@ -695,11 +739,17 @@ class Figures(Reply, frozen=True, array_like=True, kw_only=True, tag=128):
     figures: dict[str, int]
 
 
+class Queues(Reply, frozen=True, array_like=True, kw_only=True, tag=129):
+    """The queues that were asked for, as they now stand."""
+
+    queues: tuple[ModelQueue, ...]
+
+
 AnyReply = (
     Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
     | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
-    | Imported | BackedUp | Figures
+    | Imported | BackedUp | Figures | Queues
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -741,6 +791,7 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     Import: Imported,
     Backup: BackedUp,
     Statistics: Figures,
+    Schedule: Queues,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -783,5 +834,6 @@ NAMES: dict[type[Call], str] = {
     Import: "import",
     Backup: "backup",
     Statistics: "statistics",
+    Schedule: "schedule",
 }
 """The name of each syscall, as documents, logs and audit records write it."""

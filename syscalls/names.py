@@ -38,8 +38,23 @@ def check_name(name: str, field: str) -> str:
     return name
 
 
+def check_group(name: str, field: str) -> str:
+    """``name`` itself, if it may name a group: a name that stands unmistaken where a scope writes
+    it (``@team/own``) and where a list shows it."""
+    check_name(name, field)
+    if name.strip() != name or name.startswith("@") or name in (".", "..", "*"):
+        raise CallerError(
+            f"{field} must not be '.', '..' or '*', nor begin with '@', nor begin or end with a "
+            "space",
+            field=field,
+        )
+    return name
+
+
 def check_text(text: str, field: str = "text", limit: int = MAX_TEXT) -> str:
-    """``text`` cleaned: NUL dropped, lone surrogates replaced by U+FFFD.
+    """``text`` cleaned: NUL dropped (:func:`dropped` says how many). Surrogates cannot cross the
+    wire, which refuses them; of a text that did not, pairs become the character that they stand
+    for and lone ones U+FFFD.
 
     Raises ``EINVAL`` where nothing visible remains, ``EMSGSIZE`` above ``limit`` bytes.
     """
@@ -59,6 +74,14 @@ def check_text(text: str, field: str = "text", limit: int = MAX_TEXT) -> str:
     return text
 
 
+def dropped(text: str) -> str:
+    """What :func:`check_text` drops of ``text``, in words; empty where it keeps all."""
+    count = text.count("\0")
+    if not count:
+        return ""
+    return f"{count} NUL character{' was' if count == 1 else 's were'} dropped from the text"
+
+
 def check_kinds(kinds: tuple[str, ...], field: str = "kinds") -> tuple[str, ...]:
     """``kinds`` themselves, if all are kinds of unit."""
     for kind in kinds:
@@ -70,7 +93,8 @@ def check_kinds(kinds: tuple[str, ...], field: str = "kinds") -> tuple[str, ...]
 def check_time(when: str | None, field: str) -> int | None:
     """Nanoseconds since 1970 UTC of an ISO 8601 time **with a zone**; ``None`` stays.
 
-    A naive time is refused: nobody can know which instant it means.
+    A naive time is refused: nobody can know which instant it means. Digits below the microsecond
+    are dropped.
     """
     if when is None:
         return None

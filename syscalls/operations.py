@@ -23,6 +23,9 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     Where the same pair already holds, in force in this partition, the same text of the same kind,
     session and round with the same stream, expiry and metadata, the store keeps the old unit and
     says so (``Outcome.duplicate``); not so where this one supersedes what the old one does not.
+
+    What it supersedes must be a living unit of the same pair (else ``ENOENT``) that no other
+    living unit of that pair in ``partition`` supersedes yet (else ``ESTALE``, which names it).
     """
 
     partition: Partition
@@ -44,6 +47,9 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     """The opaque name of the owner's session; empty without one."""
     version: int = 1
     """Above 1 only for a unit that comes from an export."""
+    born_at: int = 0
+    """Above 0 only for a unit that comes from an export: when it came into its partition. Such a
+    unit is itself and no other's twin or rival, and may supersede what is gone, or comes later."""
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,13 +94,21 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove unit ``id``. ``receipt`` (if any) is entered as asked for in the same transaction."""
+    """Remove unit ``id``, with ``version`` above 0 iff it has that version. ``receipt`` (if any)
+    is entered as asked for in the same transaction.
+
+    What it supersedes passes to the units of its own partition and pair that supersede it
+    (``Outcome.heirs``): what stood behind it must not come to light while they stand.
+    """
 
     partition: Partition
     seq: int
     id: str
     receipt: str = ""
     stored_at: int = 0
+    version: int = 0
+    expired: bool = False
+    """Only where it has expired by ``stored_at``, else ``ESTALE``: it was given more time."""
 
 
 class Vectors(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +144,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool = False
     chunks: tuple[str, ...] = ()
     secrets: dict[str, int] = {}
+    field: str = ""
+    """The field of the request that a refusal is about; empty: none of them alone."""
+    heirs: tuple[str, ...] = ()
+    """``Drop``: ids, in order, of the units that now supersede what the dropped one did."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,10 +167,12 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit with this id, if the view holds it."""
+    """The unit with this id, if the view holds it; ``expired``: also where it has expired and is
+    not swept yet."""
 
     id: str
     now: int
+    expired: bool = False
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,12 +185,31 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
 
 
+class MatchQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``ListQuery`` that gives, of the ``limit`` units of its page, those alone that are the
+    reader's own, said within [``since``, ``until``), and fit ``text``: see
+    :mod:`isovist.storage.matching`, by which a ``text`` that names nothing is ``EINVAL``. What has
+    expired and is not swept yet is among them: it is asked what is to be forgotten.
+
+    A page may be empty and yet have a ``Selection.next``.
+    """
+
+    text: str
+    limit: int
+    now: int
+    after: str = ""
+    since: int | None = None
+    until: int | None = None
+    kinds: tuple[str, ...] = ()
+
+
 class RoundsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The living units of the view in these stretches of sessions.
 
     ``wanted`` holds (handle, first round, last round), both inclusive. The answer has the
     stretches in the order asked, each by round, then by order of storing; no unit twice, at most
-    ``limit`` units, and no more text than a page of a list holds.
+    ``limit`` units, and no more text than a page of a list holds. ``Selection.next`` is not empty
+    iff some were left out; it continues nothing.
     """
 
     wanted: tuple[tuple[str, int, int], ...]
@@ -185,13 +224,13 @@ class CountQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...] = ()
 
 
-Query = SearchQuery | ReadQuery | ListQuery | RoundsQuery | CountQuery
+Query = SearchQuery | ReadQuery | ListQuery | MatchQuery | RoundsQuery | CountQuery
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A hit with what ranking and rendering need beside what a reply shows.
 
-    ``partition`` and ``owner_*`` are the unit's own (a reply hides another user's name).
+    ``partition`` and ``owner_*`` are the unit's own (a reply hides another user's names).
     ``cosine`` in [-1, 1] (0 where the dense leg was left out); ``coverage`` in [0, 1] is the
     share of the query's idf mass that the unit's best chunk holds. Both are absolute, so a floor
     of relevance can be set on them; ``hash`` is the text's.
@@ -204,6 +243,10 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     cosine: float
     coverage: float
     hash: str
+    owner_session: str = ""
+    """What the owner calls the session."""
+    born_at: int = 0
+    """When the unit came into its partition (ns): no update changes that."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,6 +273,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: int
     issued_at: int
     units: tuple[str, ...]
+
+
+class Lapsed(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit that has expired and is still stored: where, which, and whose (agent)."""
+
+    partition: Partition
+    id: str
+    version: int
+    agent: str
+    kind: str
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):

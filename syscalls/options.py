@@ -68,6 +68,7 @@ class MemorySearchOptions(ReadOptions, total=False):
 
 class MemoryReadOptions(ReadOptions, total=False):
     window: int
+    part: int
 
 
 class SessionSearchOptions(ReadOptions, total=False):
@@ -88,7 +89,8 @@ class PrefetchOptions(ReadOptions, total=False):
 
 
 class MatchOptions(ReadOptions, total=False):
-    k: int
+    limit: int
+    offset: int
     since: str | None
     until: str | None
     kinds: tuple[str, ...]

@@ -297,3 +297,28 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str = ""
     error: str = ""
     default: bool = False
+
+
+class ModelClient(msgspec.Struct, frozen=True, kw_only=True):
+    """Who shares a model: its calls, and by how many weighted tokens (a prompt's token counts 1, an
+    answer's 2) it is ahead of the client that is next, where the policy counts them."""
+
+    name: str
+    waiting: int
+    running: int
+    ahead: float = 0.0
+
+
+class ModelQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue before a model: its policy, how many calls wait (``paused`` ones among them) and
+    run, the tokens served so far, and the clients that have a call here."""
+
+    model: str
+    policy: str
+    slots: int
+    waiting: int
+    running: int
+    paused: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    clients: tuple[ModelClient, ...] = ()

@@ -77,7 +77,7 @@ class Exchange:
         """The reply. Raises what the kernel answered with, anew each time."""
         outcome = self.outcome
         if isinstance(outcome, Failed):
-            raise error(outcome.errno, outcome.message, outcome.field, outcome.story)
+            raise _raised(outcome)
         if isinstance(outcome, IsovistError):
             raise _again(outcome)
         if outcome is None:
@@ -221,7 +221,7 @@ class Session:
         except IsovistError:
             return
         if isinstance(reply, Failed):
-            self.end(error(reply.errno, reply.message, reply.field, reply.story))
+            self.end(_raised(reply))
 
 
 Rights = list[tuple[int, int, bytes]]
@@ -326,4 +326,8 @@ def _fitting(exchange: Exchange, reply: AnyReply) -> AnyReply:
 
 def _again(e: IsovistError) -> IsovistError:
     """A copy to raise: one exception raised in two threads would mix their tracebacks."""
-    return type(e)(e.message, errno=e.errno, field=e.field, story=e.story)
+    return type(e)(e.message, errno=e.errno, field=e.field, story=e.story, retry_at=e.retry_at)
+
+
+def _raised(reply: Failed) -> IsovistError:
+    return error(reply.errno, reply.message, reply.field, reply.story, reply.retry_at)

@@ -25,6 +25,7 @@ RESULT = 30_000
 """Characters of one result [S 3.3]."""
 NOTHING = "Nothing in view fits."
 MORE = "(More is in view than fits here.)"
+PARTS = "(Where […] stands a message goes on: it has up to {} parts, ask for part 1 and so on.)"
 
 TOOLS: dict[str, type[m.Call]] = {
     "memory_search": m.MemorySearch,
@@ -42,10 +43,12 @@ WORDS = {
     "session": "A session, as an earlier result names it.",
     "round": "A round of that session, as an earlier result numbers it.",
     "window": "How many rounds before and after it as well.",
+    "part": "Which part of long messages; 0 is their beginning.",
     "compact": "Only what was found of each session, not all of it.",
 }
 """What the fields mean, in words for a model."""
 
+_MODELS_FAULT = (Errno.EINVAL, Errno.ENOENT, Errno.EMSGSIZE)
 _RANGE = re.compile(r"``(\w+)``(?: \w+)? \(([\d,]+) to ([\d,]+)\)")
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
 
@@ -71,15 +74,23 @@ def schemas(names: Iterable[str] = tuple(TOOLS)) -> list[dict[str, Any]]:
     ]
 
 
-def run_tool(client: Caller, name: str, arguments: Mapping[str, object] | str) -> str:
+def run_tool(client: Caller, name: str, arguments: object) -> str:
     """Make the call that a model asked for; its result as text of at most ``RESULT`` characters.
 
-    Raises what :func:`request_of` and the syscall raise.
+    What the model got wrong (an unknown tool, an argument, a round that is not there) is a result
+    too, which names the field and the rule, so that it can try again. Raises what else the syscall
+    raises: that is no fault of the model's.
     """
-    return render(client.call(request_of(name, arguments)))
+    try:
+        return render(client.call(request_of(name, arguments)))
+    except CallerError as e:
+        if e.errno not in _MODELS_FAULT:
+            raise
+        field = f" ({e.field})" if e.field else ""
+        return f"Error{field}: {e.message}"[:RESULT]
 
 
-def request_of(name: str, arguments: Mapping[str, object] | str) -> m.Request:
+def request_of(name: str, arguments: object) -> m.Request:
     """The request for a tool's ``arguments`` (a mapping, or the JSON that a model wrote).
 
     Raises ``ENOENT`` for an unknown tool, ``EINVAL`` with the argument at fault otherwise.
@@ -87,13 +98,19 @@ def request_of(name: str, arguments: Mapping[str, object] | str) -> m.Request:
     kind = _tool(name)
     if isinstance(arguments, str):
         try:
-            arguments = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
-        except msgspec.MsgspecError as e:
+            arguments = msgspec.json.decode(arguments.strip() or "{}", type=dict[str, Any])
+        except (msgspec.MsgspecError, ValueError, RecursionError) as e:
             raise CallerError(f"arguments are no JSON object: {e}", field="arguments") from None
+    if not isinstance(arguments, Mapping):
+        kind_of = type(arguments).__name__
+        raise CallerError(f"arguments must be an object, not {kind_of}", field="arguments")
     hints = get_type_hints(kind)
     fields = {field.name: field for field in _fields(kind)}
-    for field in arguments.keys() - fields.keys():
-        raise CallerError(f"{name} takes no argument {field!r}", field=str(field))
+    for field in arguments:
+        if field not in fields:
+            takes = ", ".join(fields)
+            raise CallerError(f"{name} takes no argument {field!r}; it takes {takes}",
+                              field=str(field))  # fmt: skip
     values: dict[str, Any] = {}
     for field, info in fields.items():
         if field in arguments:
@@ -116,8 +133,9 @@ def render(reply: m.AnyReply) -> str:
     if not isinstance(reply, m.Rounds):
         raise KernelError(f"no tool answers with {type(reply).__name__}")
     parts: list[str] = []
-    room = RESULT - len(MORE) - 1
-    truncated = reply.truncated
+    parted = PARTS.format(reply.parts) if reply.truncated and reply.parts > 1 else ""
+    room = RESULT - len(MORE) - len(parted) - 2
+    truncated = reply.truncated and not parted
     for number, shown in enumerate(reply.rounds, 1):
         text = _round(number, shown)
         if len(text) > room and not parts:
@@ -130,8 +148,7 @@ def render(reply: m.AnyReply) -> str:
             truncated = True
             break
         parts.append(text)
-    if truncated:
-        parts.append(MORE)
+    parts += [said for said in (parted, truncated and MORE) if said]
     return "\n".join(parts) if parts else NOTHING
 
 
@@ -141,8 +158,8 @@ def _round(number: int, shown: Round) -> str:
     return "\n   ".join([head, *escape(shown.text.strip()).splitlines()])
 
 
-def _tool(name: str) -> type[m.Call]:
-    if name not in TOOLS:
+def _tool(name: object) -> type[m.Call]:
+    if not isinstance(name, str) or name not in TOOLS:
         raise CallerError(
             f"no tool called {name!r}; there are: {', '.join(TOOLS)}",
             errno=Errno.ENOENT,

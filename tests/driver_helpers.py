@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -17,7 +17,9 @@ from isovist.kernel.drivers.protocol import (
     Finished,
     FromProcess,
     Generate,
+    Load,
     Progress,
+    Read,
     RequestFailed,
     Token,
     ToProcess,
@@ -63,6 +65,8 @@ class Talk:
     def __init__(self, process: DriverProcess) -> None:
         self.process = process
         self.up: Up | None = None
+        self.watch: Callable[[FromProcess], None] = lambda message: None
+        """Called with each message that :meth:`next` leaves out."""
         self._death: Death | None = None
         self._sender, self._receiver = trio.open_memory_channel[FromProcess](100_000)
 
@@ -74,9 +78,10 @@ class Talk:
         self.process.send(message)
 
     async def next(self) -> FromProcess:
-        """The next message but progress. Raises ``trio.EndOfChannel`` after the death."""
-        while isinstance(message := await self._receiver.receive(), Progress):
-            pass
+        """The next message that is an answer's own. Raises ``trio.EndOfChannel`` after the
+        death."""
+        while isinstance(message := await self._receiver.receive(), Progress | Read | Load):
+            self.watch(message)
         return message
 
     async def death(self) -> Death:

@@ -165,7 +165,7 @@ def candidate(put: Put, version: int = 1) -> Candidate:
         id=put.id, version=version, text=put.text, kind=put.kind, scope=put.partition.scope,
         agent=put.agent, user=put.user, stream=put.stream, said_at=put.said_at,
         stored_at=put.stored_at, session=put.session, round=put.round, meta=put.meta,
-        supersedes=put.supersedes, handle=put.handle,
+        supersedes=put.supersedes, handle=put.handle, expires_at=put.expires_at,
     )  # fmt: skip
     return Candidate(
         hit=Hit(unit=unit, chunk=put.text, score=1.0), partition=put.partition,

@@ -110,6 +110,30 @@ def test_an_export_is_lines_and_an_import_takes_them(shell: Shell, tmp_path: Pat
     assert two_lines(shell("memory", "import", str(tmp_path / "none"), code=1).err)
 
 
+def test_an_import_tells_which_lines_are_no_text_and_takes_the_others(
+    shell: Shell, tmp_path: Path
+) -> None:
+    unit = remember(shell, "a line like any other", "ana")
+    ran = shell("memory", "export", "--user", "ana")
+    good = next(line for line in ran.out.splitlines() if unit in line).encode()
+    lines = {
+        1: b"\xef\xbb\xbf" + good, 2: b"\xff\xfe{", 3: b"x" * 2_000_000, 4: good, 5: b"",
+        6: good.replace(b'"format":2', b'"format":9'), 7: good[:-9],
+    }  # fmt: skip
+    file = tmp_path / "mixed.jsonl"
+    file.write_bytes(b"\n".join(lines.values()))
+    with file.open("rb") as source:
+        told = shell("memory", "import", "--json", stdin=source.fileno(), code=1).json
+    assert (told["stored"], told["known"]) == (0, 2)
+    failed = [why.partition(": ") for why in told["failed"]]
+    assert [line for line, _, _ in failed] == ["line 2", "line 3", "line 6", "line 7"]
+    for (_, _, why), says in zip(failed, ("not UTF-8: byte 0xff", "longer than", "format 9",
+                                          "truncated"), strict=True):  # fmt: skip
+        assert says in why
+    file.write_bytes(good + b"\n\xe9\n")
+    assert "line 2: not UTF-8" in shell("memory", "import", str(file), code=1).err
+
+
 def test_a_backup_is_made_and_put_back_where_nothing_is_replaced(
     shell: Shell, tmp_path: Path
 ) -> None:

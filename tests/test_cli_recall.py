@@ -68,24 +68,33 @@ def test_a_view_is_written_as_files(shell: Shell) -> None:
 
 @pytest.mark.promise("erase.complete")
 def test_units_are_forgotten_by_query(shell: Shell) -> None:
-    mine = tell(shell, "eva", "the parrot sings", "the parrot sleeps")
+    mine = tell(shell, "eva", "the parrot sings", "the parrot sleeps", "the zebra sings")
     query = ("memory", "forget", "--query", "parrot", *mine)
     ran = shell(*query, code=2)
     assert two_lines(ran.err)
     assert "parrot sings" in ran.out
+    dry = shell(*query, "--dry-run")
+    assert "parrot sleeps" in dry.out
+    assert "nothing was forgotten" in dry.err
+    assert shell(*query, "--dry-run", "--json").json["forgotten"] == 0
     gone = shell(*query, "--yes", "--json").json
-    assert {u["text"] for u in gone["forgotten"]} == {"the parrot sings", "the parrot sleeps"}
-    assert shell("memory", "ls", *mine, "--json").json == []
+    assert {u["text"] for u in gone["named"]} == {"the parrot sings", "the parrot sleeps"}
+    assert (gone["forgotten"], gone["skipped"], gone["more"]) == (2, 0, False)
+    left = shell("memory", "ls", *mine, "--json").json
+    assert [u["text"] for u in left] == ["the zebra sings"]
     receipt = shell("memory", "receipt", gone["receipt"], "--wait", "--json").json
     assert receipt["issued_at"] >= receipt["asked_at"] > 0
-    assert set(receipt["units"]) == {u["id"] for u in gone["forgotten"]}
+    assert set(receipt["units"]) == {u["id"] for u in gone["named"]}
     assert "issued" in shell("memory", "receipt", gone["receipt"]).out
-    assert shell(*query, "--yes", "--json").json == {"forgotten": [], "receipt": ""}
+    none = shell(*query, "--yes", "--json").json
+    assert none == {"named": [], "forgotten": 0, "skipped": 0, "more": False, "receipt": ""}
     assert "nothing of this pair" in shell(*query).out
+    ran = shell("memory", "forget", "--query", "what is it?", *mine, "--yes", code=1)
+    assert two_lines(ran.err)
 
 
 def test_forget_takes_ids_or_a_query(shell: Shell) -> None:
-    for more in ([], ["u1", "--query", "x"]):
+    for more in ([], ["u1", "--query", "x"], ["u1", "--dry-run"]):
         ran = shell("memory", "forget", *more, "--user", "ana", code=2)
         assert two_lines(ran.err), ran
 

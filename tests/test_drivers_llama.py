@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
 from driver_helpers import DEADLINE_S, Talk, death_of, needs_llama, real_model, talk, user
+from msgspec.structs import replace
 
 from isovist.kernel.drivers.protocol import (
     Abort,
@@ -15,9 +19,20 @@ from isovist.kernel.drivers.protocol import (
     Counted,
     CountPrompt,
     Finished,
+    Flush,
     Generate,
+    Kept,
+    Load,
+    Logprob,
+    Pause,
+    Progress,
     RequestFailed,
+    Restore,
+    Resume,
+    Snapshot,
     Token,
+    Tool,
+    ToolCall,
 )
 from isovist.kernel.drivers.supervisor import DriverProcess
 from isovist.kernel.tokens import ProcessCounter
@@ -197,3 +212,192 @@ async def test_a_file_that_is_no_model_is_fatal_and_says_why(module: str, tmp_pa
     assert "\n" not in death.reason
     assert "no reason" not in death.reason
     assert death.stderr == ()
+
+
+# Many at a time
+
+
+SLOTS = 4
+
+
+@pytest.fixture
+async def many(model: str) -> AsyncIterator[Talk]:
+    arguments = ("--context", str(CONTEXT), "--slots", str(SLOTS), "--host-mib", "64")
+    async with talk("llama", "--model", model, *arguments) as peer:
+        yield peer
+
+
+async def all_of(peer: Talk, *requests: Generate) -> dict[int, tuple[str, Finished]]:
+    """Send all at once; the text and the end of each."""
+    for request in requests:
+        peer.send(request)
+    texts = {request.key: "" for request in requests}
+    ends: dict[int, Finished] = {}
+    while len(ends) < len(requests):
+        message = await peer.next()
+        if isinstance(message, Token):
+            texts[message.key] += message.text
+        else:
+            assert isinstance(message, Finished), message
+            ends[message.key] = message
+    return {key: (texts[key], ends[key]) for key in texts}
+
+
+async def test_requests_run_side_by_side_and_share_what_begins_alike(many: Talk) -> None:
+    assert many.up is not None
+    assert many.up.slots == SLOTS
+    system = Message("system", "You are a patient helper of a small library. " * 4)
+    questions = ("Where are maps?", "Who lends films?", "When do you close?", "What is new?")
+    requests = [
+        Generate(key, (system, Message("user", question)), 12, owner=str(key))
+        for key, question in enumerate(questions, 1)
+    ]
+    answers = await all_of(many, *requests)
+    assert all(end.output_tokens for _, end in answers.values())
+    cached = sorted(end.cached_tokens for _, end in answers.values())
+    assert cached[0] == 0
+    assert cached[1] > 40  # the system prompt
+    # Each agent's next turn computes what is new in it.
+    again = [
+        Generate(
+            request.key + 10,
+            (*request.messages, Message("assistant", answers[request.key][0]),
+             Message("user", "Say more.")),
+            6,
+            owner=request.owner,
+        )
+        for request in requests
+    ]  # fmt: skip
+    for key, (_, end) in (await all_of(many, *again)).items():
+        assert end.cached_tokens >= answers[key - 10][1].prompt_tokens, key
+
+
+async def test_a_paused_answer_goes_on_with_the_same_text_even_where_it_was_put_aside(
+    model: str,
+) -> None:
+    arguments = ("--context", str(CONTEXT), "--slots", "1", "--host-mib", "64")
+    async with talk("llama", "--model", model, *arguments) as peer:
+        story = Generate(1, user("Write a story about the sea and a small boat."), 40)
+        whole, _ = await peer.answer(story)
+        peer.send(Flush(5))
+        assert await peer.next() == Kept(5, 0)
+        peer.send(replace(story, key=2))
+        first = await peer.next()
+        assert isinstance(first, Token)
+        peer.send(Pause(2))
+        # The only sequence goes to another; what the first one has is put into host memory.
+        said = ""
+        peer.send(Generate(3, user("Name three colours."), 5))
+        while not (isinstance(message := await peer.next(), Finished) and message.key == 3):
+            if isinstance(message, Token) and message.key == 2:
+                said += message.text
+        peer.send(Resume(2))
+        text, end = await peer.rest(2)
+        assert first.text + said + text == whole
+        assert finished(end).output_tokens == 40
+
+
+async def test_a_schema_and_tools_bind_the_answer(many: Talk) -> None:
+    schema = json.dumps(
+        {
+            "type": "object",
+            "properties": {"age": {"type": "integer"}, "kind": {"enum": ["cat", "dog"]}},
+            "required": ["age", "kind"],
+            "additionalProperties": False,
+        }
+    )
+    tool = Tool("weather", "Weather of a city", '{"properties": {"city": {"enum": ["Rome"]}}, '
+                '"required": ["city"], "additionalProperties": false}')  # fmt: skip
+    requests = (
+        Generate(1, user("Tom is a dog and 7 years old."), 40, schema=schema),
+        Generate(2, user("Tom is a dog and 7 years old."), 40, 1.2, seed=3, schema=schema),
+        Generate(3, user("How is the weather in Rome?"), 60, tools=(tool,), choice="required"),
+        Generate(4, user("How is the weather in Rome?"), 8, tools=(tool,), choice="auto"),
+    )
+    answers = await all_of(many, *requests)
+    for key in (1, 2):
+        value = json.loads(answers[key][0])
+        assert set(value) == {"age", "kind"}
+        assert value["kind"] in ("cat", "dog")
+    text, end = answers[3]
+    assert (text, end.calls) == ("", (ToolCall("weather", '{"city": "Rome"}'),))
+    _, failed = await many.answer(Generate(5, user("hi"), 4, schema="{"))
+    assert isinstance(failed, RequestFailed)
+    assert failed.errno == Errno.EINVAL
+
+
+async def test_logprobs_come_with_each_token(many: Talk) -> None:
+    many.send(Generate(1, user("Name a colour."), 6, logprobs=3))
+    said: list[Logprob] = []
+    text, tokens = "", 0
+    while isinstance(message := await many.next(), Token):
+        said += message.logprobs
+        text += message.text
+        tokens += message.tokens
+    assert isinstance(message, Finished)
+    said += message.logprobs
+    assert len(said) == message.output_tokens
+    assert b"".join(one.token for one in said).decode() == text
+    for one in said:
+        assert one.top[0] == (one.token, one.logprob)  # greedy: the likeliest
+        assert len(one.top) == 3
+        assert one.logprob <= 0
+
+
+async def test_a_conversation_outlives_the_process_in_a_file(model: str, tmp_path: Path) -> None:
+    arguments = ("--model", model, "--context", str(CONTEXT))
+    story = user("Write a story about the sea and a small boat.")
+    path = str(tmp_path / "state")
+    async with talk("llama", *arguments) as peer:
+        first, end = await peer.answer(Generate(1, story, 12))
+        peer.send(Snapshot(2, story, path))
+        kept = await peer.next()
+        assert isinstance(kept, Kept)
+        assert kept.tokens >= finished(end).prompt_tokens
+        peer.send(Snapshot(3, user("Something else, never said."), str(tmp_path / "none")))
+        await peer.next()
+    async with talk("llama", *arguments) as peer:
+        peer.send(Restore(1, path))
+        assert await peer.next() == Kept(1, kept.tokens)
+        again, end = await peer.answer(Generate(2, story, 12))
+        assert again == first
+        assert finished(end).cached_tokens == finished(end).prompt_tokens - 1
+        Path(path).write_bytes(Path(path).read_bytes()[:-5])
+        peer.send(Restore(3, path))
+        failed = await peer.next()
+        assert isinstance(failed, RequestFailed)
+        assert "damaged" in failed.message
+
+
+async def test_the_driver_says_how_busy_it_is(model: str) -> None:
+    loads: list[Load] = []
+    progress: list[float] = []
+    async with talk("llama", "--model", model, "--context", str(CONTEXT)) as peer:
+        peer.watch = lambda m: (
+            loads.append(m) if isinstance(m, Load) else
+            progress.append(m.fraction) if isinstance(m, Progress) else None
+        )  # fmt: skip
+        await peer.answer(Generate(1, user("Tell me about the sea."), 6))
+        await peer.answer(Generate(2, user("Tell me about bread."), 6))
+    assert loads
+    assert max(load.running for load in loads) == 1
+    assert all(0 <= load.cells <= load.cells_total for load in loads)
+    assert [load.written for load in loads] == sorted(load.written for load in loads)
+
+
+@pytest.mark.promise("kernel.survives")
+async def test_a_driver_that_stands_still_in_a_step_is_killed_as_hanging(model: str) -> None:
+    process = DriverProcess("llama", "--model", model, "--context", "256", patience_s=60.0)
+    with trio.fail_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery:
+            peer = Talk(process)
+            await nursery.start(peer.run)
+            await peer.next()  # it is up
+            peer.send(Generate(1, user("Write a long story."), 200))
+            while not isinstance(await peer.next(), Token):
+                pass
+            os.kill(process.pid, signal.SIGSTOP)
+            process._patience_s = 0.1  # a busy machine may keep a sound driver silent for long
+            process._have_patience()
+            assert "hangs" in (await peer.death()).reason
+            nursery.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -15,6 +16,7 @@ from driver_helpers import DEADLINE_S, Talk, death_of, talk, user
 
 import isovist
 from isovist.kernel import tokens
+from isovist.kernel.drivers import supervisor
 from isovist.kernel.drivers.protocol import (
     Abort,
     Count,
@@ -25,7 +27,9 @@ from isovist.kernel.drivers.protocol import (
     Finished,
     FromProcess,
     Generate,
+    Pause,
     RequestFailed,
+    Resume,
     Token,
     ToProcess,
     Up,
@@ -480,3 +484,57 @@ async def test_every_message_is_handed_over_before_the_death() -> None:
                 Token(1, str(i)) for i in range(5000)
             ]
             assert (await peer.death()).status == 0
+
+
+# Several at a time
+
+
+async def test_slots_run_side_by_side_and_a_paused_answer_rests() -> None:
+    async with talk("scripted", "--slots", "2") as peer:
+        assert peer.up == Up(2048, TOKENIZER, "scripted", slots=2)
+        slow = user("!script tokens=2 delay_ms=600000")
+        peer.send(Generate(1, slow, 9))
+        peer.send(Generate(2, slow, 9))
+        peer.send(Generate(3, user("!script text=done"), 9))
+        peer.send(Pause(1))  # only so does the third one get a slot
+        assert await peer.rest(3) == ("done", Finished(3, "stop", 1, scripted_prompt(
+            user("!script text=done"))))  # fmt: skip
+        peer.send(Abort(1))
+        peer.send(Abort(2))
+        assert (await peer.rest(1))[1] == Finished(1, "cancelled", 0, scripted_prompt(slow))
+        assert (await peer.rest(2))[1] == Finished(2, "cancelled", 0, scripted_prompt(slow))
+        peer.send(Generate(4, user("!script text=a b c"), 9))
+        peer.send(Pause(4))
+        peer.send(Resume(4))
+        assert (await peer.rest(4))[0] == "a b c"
+
+
+@pytest.mark.promise("kernel.survives")
+async def test_a_driver_that_has_work_and_says_nothing_is_killed_as_hanging() -> None:
+    process = DriverProcess("scripted", patience_s=60.0)
+    with trio.fail_after(DEADLINE_S):
+        async with trio.open_nursery() as nursery:
+            peer = Talk(process)
+            await nursery.start(peer.run)
+            await peer.next()  # it is up
+            assert process._patience.deadline == math.inf  # without work it may be silent
+            await peer.answer(Generate(1, user("hello"), 9))
+            assert process._patience.deadline == math.inf
+            peer.send(Generate(2, user("!script tokens=1 hang"), 9))
+            assert process._patience.deadline < math.inf
+            assert await peer.next() == Token(2, "word0")
+            peer.send(Pause(2))
+            assert process._patience.deadline == math.inf  # a paused one is no work
+            process._patience_s = 0.1
+            peer.send(Resume(2))
+            death = await peer.death()
+            assert death.reason == "hangs: it has work and said nothing for 0.1 s"
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.promise("kernel.survives")
+async def test_a_death_for_want_of_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = iter((3, 4))
+    monkeypatch.setattr(supervisor, "_oom_kills", lambda: next(kills))
+    death = await death_of(python("os.kill(os.getpid(), signal.SIGKILL)"))
+    assert "for want of memory" in death.reason

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
 from kernel_helpers import client, running, short_folder
 
+from isovist.kernel.lock import Lock
 from isovist.syscalls import exchange
 from isovist.syscalls.aio import AsyncClient
-from isovist.syscalls.errors import Errno, IsovistError
+from isovist.syscalls.errors import Errno, IsovistError, WorldError
 
 OPERATOR = "operator"
 
@@ -85,7 +87,7 @@ async def test_a_unit_is_widened_narrowed_and_expires_under_its_id() -> None:
             await refused(Errno.ENOENT, two.read(unit.id, user="ana"))
             wide = await one.rescope(unit.id, 1, "user", user="ana")
             assert (wide.id, wide.version, wide.scope) == (unit.id, 2, "user")
-            found = await two.search("parrot Kiki", user="ana")
+            found = await two.search("parrot Kiki", user="ana", barrier_ms=60_000)
             assert [h.unit.id for h in found.hits] == [unit.id]
             assert found.barrier.state == "ready"
             await refused(Errno.ESTALE, one.rescope(unit.id, 1, "pair", user="ana"))
@@ -121,12 +123,15 @@ async def test_an_export_comes_back_without_loss() -> None:
                 expires_at="2200-01-01T00:00Z", said_at="1999-01-01T00:00Z",
             )  # fmt: skip
             exported = await lines(boss)
-            assert len(exported) == 5
-            of_ana = await lines(boss, "ana")
-            assert [exchange.read(line).user for line in of_ana] == ["ana"] * 3
+            assert [json.loads(line)["type"] for line in exported] == [
+                "group", "grant", *["unit"] * 5
+            ]  # fmt: skip
+            of_ana = [exchange.read(line) for line in await lines(boss, "ana")]
+            assert [one.user for one in of_ana if isinstance(one, exchange.Line)] == ["ana"] * 3
             again = await boss.import_(exported)
-            assert (again.stored, again.known, again.failed) == (0, 5, ())
+            assert (again.stored, again.known, again.failed) == (0, 7, ())
             before = [await texts(mail, user) for user in ("ana", "bob")]
+            found = [await hits(mail, user) for user in ("ana", "bob")]
             await refused(Errno.EPERM, lines(mail))
             await refused(Errno.EPERM, mail.import_(exported))
         async with (
@@ -134,17 +139,50 @@ async def test_an_export_comes_back_without_loss() -> None:
             client(kernel, OPERATOR, operator=True) as boss,
             client(kernel, "mail") as mail,
         ):
-            await boss.grant("mail", ("ana", "bob"))
-            missing = await boss.import_(exported)
-            assert (missing.stored, len(missing.failed)) == (4, 1)
-            await boss.group_change("team", "users", add=("ana",))
-            rest = await boss.import_(exported)
-            assert (rest.stored, rest.known, rest.failed) == (1, 4, ())
-            assert sorted(await lines(boss)) == sorted(exported)
-            after = [await texts(mail, user) for user in ("ana", "bob")]
-            assert list(map(sorted, after)) == list(map(sorted, before))
-            found = await mail.search("desk", user="ana")
-            assert found.hits[0].unit.text == "Ana's desk is 5"
+            taken = await boss.import_(exported)
+            assert (taken.stored, taken.known, taken.failed) == (7, 0, ())
+            assert await lines(boss) == exported
+            assert [await texts(mail, user) for user in ("ana", "bob")] == before
+            assert [await hits(mail, user) for user in ("ana", "bob")] == found
+            assert found[0][0][0] == "Ana's desk is 5"
+        # All of it is durable.
+        async with (
+            running(Path(second)) as kernel,
+            client(kernel, OPERATOR, operator=True) as boss,
+        ):
+            assert await lines(boss) == exported
+
+
+async def hits(k: AsyncClient, user: str) -> list[tuple[str, float]]:
+    found = await k.search("desk draft", user=user, barrier_ms=60_000)
+    return [(h.unit.text, h.score) for h in found.hits]
+
+
+@pytest.mark.promise("erase.complete")
+async def test_the_records_of_a_forgotten_user_name_nothing_of_it() -> None:
+    with short_folder() as folder:
+        async with (
+            running(Path(folder)) as kernel,
+            client(kernel, OPERATOR, operator=True) as boss,
+            client(kernel, "mail") as mail,
+        ):
+            await boss.grant("mail", ("ana", "bob"), ("global",))
+            await boss.remember("a private desk", user="ana")
+            await mail.remember("Ana's desk is 4", user="ana", scope="global", stream="reusable")
+            await mail.remember("Bob's desk is 5", user="bob")
+            hers = await mail.search("desk", user="ana", barrier_ms=60_000)
+            his = await mail.search("desk", user="bob", barrier_ms=60_000)
+            assert len(his.hits) == 2
+            word = await boss.forget_user("ana")
+            await boss.forget_user("ana", word.confirm)
+            left = await boss.why(hers.call)
+            assert (left.user, left.units, left.query_hash) == ("", (), "")
+            assert left.forgotten
+            other = await boss.why(his.call)
+            assert (other.user, other.forgotten) == ("bob", False)
+            nameless = [shown for shown in other.units if not shown.unit]
+            assert [(shown.hash, shown.owner) for shown in nameless] == [("", "mail")]
+            assert len(other.units) == 2
 
 
 async def test_a_backup_of_a_running_store_is_a_store() -> None:
@@ -165,3 +203,15 @@ async def test_a_backup_of_a_running_store_is_a_store() -> None:
             client(kernel, OPERATOR, operator=True) as boss,
         ):
             assert await texts(boss, "ana") == ["kept"]
+
+
+async def test_a_kernel_holds_its_database_by_whatever_path() -> None:
+    with short_folder() as first, short_folder() as second:
+        async with running(Path(first)):
+            alias = Path(second) / "isovist.db"
+            alias.symlink_to(Path(first) / "isovist.db")
+            with (
+                pytest.raises(WorldError, match="by another path"),
+                Lock(Path(second) / "kernel.lock", alias),
+            ):
+                pass

@@ -305,7 +305,7 @@ READING: dict[type[m.Call], m.Call] = {
 SILENT = {
     m.Hello, m.Ping, m.Whoami, m.SessionOpen, m.Grant, m.Spawn, m.WaitPid, m.Kill, m.Exit,
     m.ListProcesses, m.Remember, m.Models, m.Cancel, m.ReceiptOf,
-    m.Groups, m.GroupChange, m.Import, m.Backup, m.Statistics,
+    m.Groups, m.GroupChange, m.Import, m.Backup, m.Statistics, m.Schedule,
 }  # fmt: skip
 """Syscalls whose reply has no field that could hold a unit (checked below)."""
 

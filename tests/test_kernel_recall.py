@@ -175,15 +175,32 @@ async def test_forgetting_by_query_takes_own_units_alone(kernel: Kernel) -> None
     ):
         await trip(one, 3)
         kept = (await two.remember("locker of another agent", scope="user")).id
-        shown = await one.forget_matching("locker", k=10)
+        unlike = (await one.remember("the cupboard is green")).id
+        shown = await one.forget_matching("lockers")
         assert shown.count == 3 == len(shown.units)
-        late = await one.remember("one more locker")
-        await refused(Errno.ESTALE, one.forget_matching("locker", k=10, confirm=shown.confirm))
-        await one.forget(late.id)
-        gone = await one.forget_matching("locker", k=10, confirm=shown.confirm)
-        assert (gone.count, gone.confirm) == (3, "")
-        assert [u.id async for u in one.memories()] == [kept]
-        assert set((await one.receipt(gone.receipt)).units) == {u.id for u in shown.units}
+        # What comes later is not taken, nor what is changed.
+        late = (await one.remember("one more locker")).id
+        changed, *others = (u.id for u in shown.units)
+        await one.update(changed, 1, "the locker is empty")
+        gone = await one.forget_matching("lockers", confirm=shown.confirm)
+        assert (gone.count, gone.skipped, gone.confirm) == (2, 1, "")
+        left = {u.id async for u in one.memories()}
+        assert left == {kept, unlike, late, changed}
+        assert set((await one.receipt(gone.receipt)).units) == set(others)
+        e = await refused(Errno.ESTALE, one.forget_matching("lockers", confirm=shown.confirm))
+        assert e.field == "confirm"
+
+
+async def test_a_query_that_names_nothing_forgets_nothing(kernel: Kernel) -> None:
+    """A question of stop words once took whatever was nearest: the whole of a small store."""
+    async with client(kernel, "one", operator=True, user="ana") as one:
+        await one.remember("the cupboard is green")
+        for query in ("what is it?", "?!", '"the"'):
+            e = await refused(Errno.EINVAL, one.forget_matching(query))
+            assert (e.field, "no word" in e.message) == ("query", True)
+        for query in ("the blue cupboard", "armoire", "greenish", '"green cupboard"'):
+            shown = await one.forget_matching(query)
+            assert (shown.count, shown.confirm) == (0, ""), query
 
 
 @pytest.mark.promise("erase.complete", "identity.bound")

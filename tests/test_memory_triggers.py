@@ -214,7 +214,11 @@ async def test_a_lone_surrogate_is_refused_before_and_behind_the_wire(
 async def test_a_nul_cuts_nothing_off(kernel: Kernel) -> None:
     """Elsewhere C code ended the text at its first NUL, in one index and not in the other."""
     async with client(kernel, "one", operator=True, user="ana") as k:
-        unit = (await k.remember("before\0 the parrot is called Kiki\0")).id
+        stored = await k.remember("before\0 the parrot is called Kiki\0")
+        unit = stored.id
+        assert stored.note == "2 NUL characters were dropped from the text"
+        again = await k.update(unit, 1, "before\0 the parrot is called Kiki")
+        assert again.note == "1 NUL character was dropped from the text"
         assert (await k.read(unit)).units[0].text == "before the parrot is called Kiki"
         for mode in MODES:
             assert len(await texts(k, "par\0rot Kiki", mode=mode)) == 1
@@ -263,7 +267,8 @@ async def test_a_question_of_two_hundred_words_finds_its_answer(kernel: Kernel, 
 
 ODD = {
     "identifier": ("deploy api-v2_final with src/x.py", ("api-v2_final", "x.py", "API v2 final")),
-    "emoji": ("🚀🚀🚀🚀 launch 👩‍👩‍👧‍👦 today", ("launch", "🚀🚀🚀🚀 launch")),
+    "emoji": ("🚀🚀🚀🚀 launch 👩‍👩‍👧‍👦 today", ("launch", "🚀", "👩‍👩‍👧‍👦", "👦")),
+    "emoji alone": ("🎉👍🏽🇩🇪", ("🎉", "👍", "🇩🇪")),
     "right to left": ("رقم الخزانة هو 4417", ("الخزانة", "رقم الخزانة؟")),
     "hebrew": ("מספר הארון הוא 5528", ("הארון",)),
     "mixed": ("安娜的Kubernetes集群在周二升级", ("集群升级", "kubernetes 集群", "Kubernetes")),

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk, candidate
+from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits
 from isovist.kernel.state.forgetting import PAGES
+from isovist.kernel.state.matching import KEPT
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
-from isovist.syscalls.operations import Drop, ListQuery, Outcome, Put, Receipt, Selection
+from isovist.syscalls.operations import Drop, ListQuery, MatchQuery, Outcome, Put, Receipt
 
 
 def forget(desk: Desk, unit: Put) -> Drop:
@@ -27,9 +28,11 @@ def forget(desk: Desk, unit: Put) -> Drop:
 
 
 def matching(desk: Desk, *units: Put, channel: int = MAIL, **fields: Any) -> Any:
-    """Ask what fits, of which ``units`` does; the reply, where there is one."""
+    """Ask what fits, which ``units`` do; the reply, where there is one. With a word no unit is
+    looked for."""
     desk.ask(channel, m.ForgetMatching(**{"query": "a fact", "user": "ana", **fields}))
-    desk.select(*units)
+    if desk.all(ins.Retrieve):
+        desk.select(*units)
     return desk.reply()
 
 
@@ -47,7 +50,7 @@ def test_a_forgotten_unit_gets_a_receipt_and_asks_for_a_scrub() -> None:
     desk = Desk()
     unit = desk.stored(MAIL, user="ana")
     op = forget(desk, unit)
-    assert (op.receipt[0], len(op.receipt), op.stored_at > 0) == ("r", 21, True)
+    assert (op.receipt[0], len(op.receipt), op.stored_at > 0) == ("r", 41, True)
     assert desk.all(ins.Scrub) == [ins.Scrub()]
     desk.select()
     reply = desk.reply()
@@ -112,106 +115,152 @@ def test_a_removal_that_fails_says_why() -> None:
 # -- by query
 
 
-def test_a_dry_run_shows_own_units_alone_and_removes_none() -> None:
+def test_a_dry_run_names_what_the_store_finds_and_removes_none() -> None:
     desk = Desk()
-    own, shared = desk.stored(MAIL, user="ana"), desk.stored(PLAN, user="ana", scope="user")
-    shown = matching(desk, own, shared, k=7)
+    own = desk.stored(MAIL, user="ana")
+    since, kinds = "2026-01-01T00:00Z", ("note",)
+    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", since=since, kinds=kinds))
+    asked = desk.one(ins.Retrieve)
+    assert isinstance(asked.query, MatchQuery)
+    assert (asked.query.text, asked.query.kinds, asked.query.until) == ("a fact", kinds, None)
+    assert asked.query.since is not None
+    assert (asked.view.reader.user, asked.view.reader.agent) == ("ana", "mail")
+    desk.select(own)
+    shown = desk.reply()
     assert desk.all(ins.Commit) == []
     assert ([u.id for u in shown.units], shown.count, shown.receipt) == ([own.id], 1, "")
-    assert shown.confirm
-    nothing = matching(desk, shared)
+    assert (bool(shown.confirm), shown.more, shown.skipped) == (True, False, 0)
+    nothing = matching(desk)
     assert (nothing.count, nothing.confirm) == (0, "")
 
 
-@pytest.mark.promise("erase.complete")
-def test_with_its_word_all_and_only_what_was_shown_goes() -> None:
+def test_a_dry_run_looks_at_every_page_and_shows_one_of_its_own() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(5)]
+    words = set()
+    for offset, shown in ((0, units[:2]), (2, units[2:4]), (4, units[4:]), (5, [])):
+        desk.ask(MAIL, m.ForgetMatching(query="fact", user="ana", limit=2, offset=offset))
+        for page in (units[:3], [], units[3:]):
+            assert desk.reply() is None
+            desk.select(*page, next="" if units[4] in page else "on")
+        reply = desk.reply()
+        assert [u.id for u in reply.units] == [unit.id for unit in shown]
+        assert (reply.count, reply.more) == (5, False)
+        words.add(reply.confirm)
+    assert len(words) == 1
+    matching(desk, confirm=words.pop(), query="fact", limit=2)
+    assert [op.id for op in drops(desk)] == [unit.id for unit in units]
+
+
+def test_a_dry_run_names_no_more_than_one_demand_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isovist.kernel.state.matching.MOST", 2)
     desk = Desk()
     units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(3)]
-    shared = desk.stored(PLAN, user="ana", scope="user")
-    word = matching(desk, *units, shared).confirm
-    # In whatever order they now rank.
-    assert matching(desk, shared, *reversed(units), confirm=word) is None
+    desk.ask(MAIL, m.ForgetMatching(query="fact", user="ana"))
+    desk.select(*units, next="on")
+    shown = desk.reply()
+    assert (shown.count, shown.more, len(shown.units)) == (2, True, 2)
+    exactly = matching(desk, *units[:2])
+    assert (exactly.count, exactly.more) == (2, False)
+
+
+@pytest.mark.promise("erase.complete")
+def test_with_its_word_all_and_only_what_was_named_goes() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(3)]
+    word = matching(desk, *units).confirm
+    # Whatever would fit by now: the store is not asked again.
+    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
+    assert desk.all(ins.Retrieve) == []
     ops = drops(desk)
-    assert {op.id for op in ops} == {unit.id for unit in units}
+    assert [(op.id, op.version) for op in ops] == [(unit.id, 1) for unit in units]
     assert len({op.receipt for op in ops}) == 1
     for op in ops[:-1]:
         desk.commit(op)
         assert desk.reply() is None
     desk.commit(ops[-1])
     gone, record = desk.reply(), desk.one(ins.Audit).record
-    assert (gone.count, gone.receipt, gone.confirm) == (3, ops[0].receipt, "")
+    assert (gone.count, gone.skipped, gone.receipt, gone.confirm) == (3, 0, ops[0].receipt, "")
     assert {shown.unit for shown in record.units} == {unit.id for unit in units}
     assert desk.all(ins.Scrub) == [ins.Scrub()]
 
 
-def test_matches_that_have_changed_are_stale() -> None:
-    desk = Desk()
-    one, two = (desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(2))
-    word = matching(desk, one).confirm
-    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
-    key = desk.one(ins.Retrieve).key
-    newer = Selection(candidates=(candidate(one, version=2),))
-    desk.tell(ev.Retrieved, key=key, selection=newer)
-    assert desk.reply().errno == Errno.ESTALE
-    for found in ((one, two), (two,), ()):
-        failed = matching(desk, *found, confirm=word)
-        assert (failed.errno, failed.field) == (Errno.ESTALE, "confirm")
-        assert desk.all(ins.Commit) == []
-    # Nor does a word serve another user or agent.
-    bob = desk.stored(MAIL, user="bob", text="fact 0")
-    assert matching(desk, bob, user="bob", confirm=word).errno == Errno.ESTALE
-
-
-def test_a_unit_that_is_being_changed_is_not_removed_unseen() -> None:
-    desk = Desk()
-    unit = desk.stored(MAIL, user="ana")
-    word = matching(desk, unit).confirm
-    desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
-    frame, asked = desk.frame, desk.one(ins.Retrieve)
-    desk.ask(MAIL, m.Update(id=unit.id, version=1, text="newer", user="ana"))
-    desk.select(unit)
-    selection = Selection(candidates=(candidate(unit),))
-    desk.tell(ev.Retrieved, key=asked.key, turn=asked.turn, selection=selection)
-    assert desk.reply(frame).errno == Errno.ESTALE
-    assert desk.all(ins.Commit) == []
-
-
-@pytest.mark.parametrize(("errno", "gone"), [(Errno.ENOENT, True), (Errno.ENOSPC, False)])
-def test_what_is_gone_already_is_no_failure(errno: Errno, gone: bool) -> None:
+@pytest.mark.parametrize("errno", [Errno.ENOENT, Errno.ESTALE])
+def test_what_was_changed_or_is_gone_is_left_alone_and_counted(errno: Errno) -> None:
     desk = Desk()
     units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(2)]
-    matching(desk, *units, confirm=matching(desk, *units).confirm)
+    matching(desk, confirm=matching(desk, *units).confirm)
     first, second = drops(desk)
     desk.refuse(first, errno)
     desk.commit(second)
     reply = desk.reply()
-    if gone:
-        assert (reply.count, reply.receipt) == (2, second.receipt)
-    else:
-        assert reply.errno == errno
-        assert "1 of 2" in reply.message
-        assert desk.one(ins.Audit).record.errno == errno
+    assert (reply.count, reply.skipped, reply.receipt) == (1, 1, second.receipt)
+    assert [shown.unit for shown in desk.one(ins.Audit).record.units] == [second.id]
+    # Where nothing went there is no receipt to wait for.
+    unit = desk.stored(MAIL, user="ana", text="fact 3")
+    matching(desk, confirm=matching(desk, unit).confirm)
+    desk.refuse(desk.one(ins.Commit).op, errno)
+    assert (desk.reply().count, desk.reply().skipped, desk.reply().receipt) == (0, 1, "")
+
+
+def test_what_could_not_be_removed_is_an_error() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(2)]
+    matching(desk, confirm=matching(desk, *units).confirm)
+    first, second = drops(desk)
+    desk.refuse(first, Errno.ENOSPC)
+    desk.commit(second)
+    assert desk.reply().errno == Errno.ENOSPC
+    assert "1 of 2" in desk.reply().message
+    assert desk.one(ins.Audit).record.errno == Errno.ENOSPC
+
+
+def test_a_word_serves_once_its_own_demand_on_its_own_channel() -> None:
+    desk = Desk()
+    unit, bob = desk.stored(MAIL, user="ana"), desk.stored(MAIL, user="bob")
+    word = matching(desk, unit).confirm
+    others: list[dict[str, Any]] = [
+        {"confirm": "w0"}, {"query": "fact"}, {"user": "bob"}, {"channel": OPERATOR},
+        {"kinds": ("note",)}, {"since": "2026-01-01T00:00Z"},
+    ]  # fmt: skip
+    for fields in others:
+        failed = matching(desk, bob, **{"confirm": word, **fields})
+        assert (failed.errno, failed.field) == (Errno.ESTALE, "confirm"), fields
+        assert desk.all(ins.Commit) == []
+    assert matching(desk, confirm=word) is None
+    desk.commit(desk.one(ins.Commit).op)
+    assert desk.reply().count == 1
+    assert matching(desk, confirm=word).errno == Errno.ESTALE
+
+
+def test_a_channel_remembers_its_last_dry_runs() -> None:
+    desk = Desk()
+    units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(KEPT + 1)]
+    words = [matching(desk, unit).confirm for unit in units]
+    assert matching(desk, confirm=words[0]).errno == Errno.ESTALE
+    for word in words[1:]:
+        assert matching(desk, confirm=word) is None
+        desk.commit(desk.one(ins.Commit).op)
 
 
 def test_removals_count_as_writes_that_wait_for_the_disk() -> None:
     desk = Desk(limits=Limits(calls=2))
     units = [desk.stored(MAIL, user="ana", text=f"fact {n}") for n in range(3)]
-    matching(desk, *units, confirm=matching(desk, *units).confirm)
-    assert matching_refused(desk) == Errno.EAGAIN
-
-
-def matching_refused(desk: Desk) -> int:
-    reply = desk.ask(MAIL, m.ForgetMatching(query="x", user="ana"))
-    assert isinstance(reply, m.Failed)
-    return reply.errno
+    word = matching(desk, units[0]).confirm
+    matching(desk, confirm=matching(desk, *units).confirm)
+    refused = desk.ask(MAIL, m.ForgetMatching(query="a fact", user="ana", confirm=word))
+    assert isinstance(refused, m.Failed)
+    assert refused.errno == Errno.EAGAIN
 
 
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"query": "\0"}, "query"),
-        ({"k": 0}, "k"),
-        ({"k": 101}, "k"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"offset": -1}, "offset"),
+        ({"offset": 1001}, "offset"),
         ({"kinds": ("x",)}, "kinds"),
         ({"since": "now"}, "since"),
         ({"confirm": "a/b"}, "confirm"),
@@ -369,7 +418,7 @@ def receipt(issued_at: int = 0) -> Receipt:
 def test_a_receipt_says_whether_it_is_issued() -> None:
     desk = Desk()
     for issued_at in (0, 7):
-        desk.ask(MAIL, m.ReceiptOf(receipt="r1"))
+        desk.ask(OPERATOR, m.ReceiptOf(receipt="r1"))
         asked = desk.one(ins.FindReceipt)
         assert asked.receipt == "r1"
         desk.tell(ev.ReceiptFound, key=asked.key, receipt=receipt(issued_at))
@@ -380,7 +429,7 @@ def test_a_receipt_says_whether_it_is_issued() -> None:
 @pytest.mark.promise("erase.complete")
 def test_who_waits_for_a_receipt_has_the_store_scrubbed() -> None:
     desk = Desk()
-    desk.ask(MAIL, m.ReceiptOf(receipt="r1", wait=True))
+    desk.ask(OPERATOR, m.ReceiptOf(receipt="r1", wait=True))
     frame, key = desk.frame, desk.one(ins.FindReceipt).key
     desk.tell(ev.ReceiptFound, key=key, receipt=receipt())
     assert desk.out == [ins.Scrub(soon=True)]
@@ -396,7 +445,35 @@ def test_who_waits_for_a_receipt_has_the_store_scrubbed() -> None:
 
 def test_an_unknown_receipt_is_an_error() -> None:
     desk = Desk()
-    desk.ask(MAIL, m.ReceiptOf(receipt="r0", wait=True))
+    desk.ask(OPERATOR, m.ReceiptOf(receipt="r0", wait=True))
     desk.tell(ev.ReceiptFound, key=desk.one(ins.FindReceipt).key, receipt=None)
     assert (desk.reply().errno, desk.reply().field) == (Errno.ENOENT, "receipt")
-    assert desk.ask(MAIL, m.ReceiptOf(receipt="")).field == "receipt"
+    assert desk.ask(OPERATOR, m.ReceiptOf(receipt="")).field == "receipt"
+
+
+@pytest.mark.promise("view.noninterference")
+def test_a_receipt_is_read_for_the_user_whom_it_is_about_and_by_the_operator() -> None:
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana")
+    desk.ask(MAIL, m.Forget(id=unit.id, user="ana"))
+    desk.select(unit)
+    name = desk.one(ins.Commit).op.receipt
+
+    def reads(channel: int, receipt: str, user: str | None = None) -> tuple[int, str]:
+        failed = desk.ask(channel, m.ReceiptOf(receipt=receipt, user=user, wait=True))
+        if failed is None:
+            assert desk.one(ins.FindReceipt).receipt == receipt
+            return 0, ""
+        assert not desk.all(ins.FindReceipt)
+        return failed.errno, failed.message
+
+    # Any agent that acts for her; the operator.
+    for channel, user in ((MAIL, "ana"), (MAIL, None), (PLAN, "ana"), (OPERATOR, None)):
+        assert reads(channel, name, user) == (0, ""), (channel, user)
+    desk.attach(7, "rogue")
+    none = reads(7, "r0")
+    assert none == (Errno.ENOENT, "no such receipt")
+    assert reads(7, name) == none
+    assert reads(MAIL, name, "bob") == none
+    assert reads(MAIL, name[:-1] + ("0" if name[-1] != "0" else "1"), "ana") == none
+    assert reads(7, name, "ana")[0] == Errno.EPERM

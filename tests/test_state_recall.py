@@ -115,12 +115,41 @@ def test_a_round_is_read_whole_with_its_neighbours() -> None:
     assert query.wanted == ((user.handle, 0, 7),)
     assert isinstance(query, RoundsQuery)
     desk.select(user, reply, after)
-    read = desk.reply().rounds
+    reply_ = desk.reply()
+    read = reply_.rounds
+    assert (reply_.truncated, reply_.parts) == (True, 2)
     assert [(r.round, r.unit) for r in read] == [(3, user.id), (4, after.id)]
     assert read[0].text == "User: where?\nhere"
     said, answered = read[1].text.split("\n")
-    assert len(said) == len(answered) == MESSAGE
+    assert MESSAGE - 8 <= len(said) == len(answered) <= MESSAGE
     assert answered.startswith("Assistant: y")
+
+
+def test_a_long_message_is_read_by_parts() -> None:
+    desk = Desk()
+    long = "".join(chr(97 + n % 26) for n in range(2 * MESSAGE + 500))
+    whole = f"User: {long}\nAssistant: short"
+    units = [told(desk, round=3, text=whole), told(desk, round=4, text="no more")]
+    texts: list[str] = []
+    for part in range(3):
+        ask(desk, m.MemoryRead(session=units[0].handle, round=3, part=part))
+        desk.select(*units)
+        reply = desk.reply()
+        assert (reply.truncated, reply.parts) == (part < 2, 3)
+        assert [r.round for r in reply.rounds] == ([3] if part else [3, 4])
+        assert all(len(line) <= MESSAGE for line in reply.rounds[0].text.split("\n"))
+        texts.append(reply.rounds[0].text.removesuffix("\nAssistant: short"))
+    assert "".join(text.strip("[…] ") for text in texts) == f"User: {long}"
+    ask(desk, m.MemoryRead(session=units[0].handle, round=3, part=3))
+    desk.select(*units)
+    assert (desk.reply().errno, desk.reply().field) == (Errno.EINVAL, "part")
+    ask(desk, m.MemoryRead(session=units[1].handle, round=4))
+    desk.select(units[1])
+    assert (desk.reply().truncated, desk.reply().parts) == (False, 1)
+    # And where the store holds back whole units.
+    ask(desk, m.MemoryRead(session=units[1].handle, round=4))
+    desk.select(units[1], next="more")
+    assert desk.reply().truncated
 
 
 def test_a_unit_without_a_session_is_a_round_of_its_own() -> None:
@@ -221,7 +250,8 @@ def test_no_reply_outgrows_its_frame(request_: m.Request, text: str) -> None:
     if isinstance(request_, m.SessionSearch):
         desk.select(unit)
     many = [unit] * (UNITS + 10 if text == "x" else 30)
-    desk.select(*many)
+    # The store says so where it holds back some.
+    desk.select(*many, next="more" if isinstance(request_, m.SessionSearch) else "")
     reply, record = desk.reply(), desk.one(ins.Audit).record
     assert reply.truncated
     assert sum(len(r.text.encode()) for r in reply.rounds) <= ROOM
@@ -355,6 +385,7 @@ def test_none_serves_a_user_without_a_grant(request_: m.Request) -> None:
         (m.MemoryRead(session="", round=0), "session"),
         (m.MemoryRead(session="s", round=-1), "round"),
         (m.MemoryRead(session="s", round=0, window=11), "window"),
+        (m.MemoryRead(session="s", round=0, part=101), "part"),
         (m.SessionSearch(query="x", k=0), "k"),
         (m.FullContext(limit=500_001), "limit"),
         (m.MemoryFiles(limit=0), "limit"),

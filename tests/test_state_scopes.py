@@ -122,7 +122,14 @@ def test_a_note_says_why_a_unit_is_private() -> None:
         (MAIL, "all/@bots", "reusable", "no grant to publish to global scope, stored as private"),
         (PLAN, "@team/all", "protected",
          "the protected stream cannot reach @team scope, stored as private"),
-        (PLAN, "@nobody/all", "reusable", "unknown scope, stored as private"),
+        (PLAN, "@nobody/all", "reusable",
+         "no grant to publish to @nobody scope, stored as private"),
+        (PLAN, "own/@nobody", "protected", "only members publish to @nobody: 'plan' is not in that"
+         " group of agents, stored as private"),
+        (PLAN, "@team", "reusable",
+         "unknown scope (write @team/own or @team/all), stored as private"),
+        (OPERATOR, "@nobody/all", "reusable",
+         "there is no group 'nobody' of users, stored as private"),
         (PLAN, "team", "reusable", "unknown scope, stored as private"),
     ):  # fmt: skip
         at = desk()
@@ -228,7 +235,15 @@ def test_a_grant_that_is_taken_away_ends_what_it_allowed(scope: str) -> None:
         # What there is not, and where it is already.
         (PLAN, "pair", "own/own", Errno.EINVAL),
         (PLAN, "user", "user", Errno.EINVAL),
-        (PLAN, "pair", "@nobody/own", Errno.EINVAL),
+        (PLAN, "pair", "@nobody/own", Errno.EPERM),
+        (PLAN, "global", "@nobody/own", Errno.EPERM),
+        (PLAN, "user", "own/@nobody", Errno.EPERM),
+        (PLAN, "pair", "@team", Errno.EINVAL),
+        (HALF, "user", "own/@bots", Errno.EPERM),
+        (OPERATOR, "pair", "@nobody/own", Errno.EINVAL),
+        (OPERATOR, "pair", "@crew/own", 0),
+        (OPERATOR, "pair", "own/@bots", 0),
+        (OPERATOR, "pair", "global", 0),
         (PLAN, "pair", "team", Errno.EINVAL),
         (PLAN, "pair", "", Errno.EINVAL),
     ],
@@ -276,6 +291,79 @@ def test_only_the_owner_changes_a_units_audience_or_end(request_: m.Request) -> 
     at.ask(MAIL, request_)
     at.tell(ev.Retrieved, key=at.one(ins.Retrieve).key, selection=Selection())
     assert at.reply().errno == Errno.ENOENT
+
+
+def asked_for(at: Desk, channel: int, scope: str, user: str) -> tuple[str, str]:
+    """What a new unit, and one that is to be moved, are told of a scope that they may not have."""
+    new = at.stored(channel, user=user, scope=scope, stream="reusable", text=f"new {scope}")
+    old = at.stored(channel, user=user, stream="reusable", text=f"old {scope}")
+    assert new.partition.scope == "pair"
+    moving = m.Rescope(id=old.id, version=1, scope=scope, user=user)
+    failed = located(at, old, moving, channel)
+    assert (failed.errno, failed.field) == (Errno.EPERM, "scope")
+    note = at.state.sharing.audience(
+        at.state.channels[channel].who, scope, user, new.agent, "reusable"
+    )[1]
+    return note, failed.message
+
+
+@pytest.mark.promise("author.true")
+@pytest.mark.promise("private.default")
+@pytest.mark.parametrize(
+    ("channel", "user", "scope"),
+    [
+        (PLAN, "bob", "@crew/own"),
+        (MAIL, "ana", "@team/all"),
+        (MAIL, "ana", "global"),
+        (HALF, "ana", "own/@bots"),
+        (HALF, "bob", "@crew/all"),
+    ],
+)
+def test_a_new_unit_and_one_that_moves_meet_the_same_rule(
+    channel: int, user: str, scope: str
+) -> None:
+    grants = {**GRANTS, "plan": (("ana", "bob"), ("@crew",)), "half": (("ana", "bob"), ("@crew",))}
+    at = Desk(groups=GROUPS, grants=grants)
+    at.attach(HALF, "half")
+    note, message = asked_for(at, channel, scope, user)
+    assert note == message.removeprefix("scope: ") + ", stored as private"
+
+
+@pytest.mark.promise("view.noninterference")
+@pytest.mark.parametrize("shape", ["@{}/own", "@{}/all", "own/@{}", "all/@{}", "@{}/@{}"])
+def test_an_agent_is_not_told_whether_there_is_a_group(shape: str) -> None:
+    groups = {("users", "dark"): ("bob",), ("agents", "dark"): ("half",)}
+    told = []
+    for name in ("dark", "none"):
+        at = Desk(groups=groups, grants=GRANTS)
+        words = asked_for(at, PLAN, shape.replace("{}", name), "ana")
+        told.append([text.replace(name, "?") for text in words])
+    assert told[0] == told[1]
+
+
+@pytest.mark.promise("author.true")
+def test_only_members_publish_to_a_group_new_words_included() -> None:
+    at = desk()
+    unit = at.stored(PLAN, user="ana", scope="@team/all", stream="reusable")
+    at.ask(OPERATOR, m.GroupChange(name="team", of="users", remove=("ana",)))
+    new = at.remember(PLAN, user="ana", scope="@team/all", stream="reusable", text="more")
+    assert new.partition.scope == "pair"
+    failed = located(at, unit, m.Update(id=unit.id, version=1, text="new", user="ana"), PLAN)
+    assert failed.errno == Errno.EPERM
+    assert "only members publish to @team: 'ana'" in failed.message
+    back = m.Rescope(id=unit.id, version=1, scope="pair", user="ana")
+    assert located(at, unit, back, PLAN) is None
+
+
+@pytest.mark.promise("author.true")
+def test_the_operator_has_an_agent_s_rights_where_it_acts_as_that_agent() -> None:
+    at = desk()
+    at.attach(8, "mail", operator=True)
+    new = at.remember(8, user="ana", scope="global", stream="reusable")
+    assert new.partition.scope == "pair"
+    own = at.remember(OPERATOR, user="ana", scope="global", stream="reusable")
+    assert own.partition.scope == "global"
+    assert at.remember(OPERATOR, user="ana", scope="global").partition.scope == "pair"
 
 
 def moved(at: Desk) -> tuple[Put, Move]:

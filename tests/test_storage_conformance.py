@@ -25,6 +25,7 @@ from isovist.syscalls.operations import (
     Drop,
     Expire,
     ListQuery,
+    MatchQuery,
     Move,
     Op,
     Outcome,
@@ -55,8 +56,8 @@ LONG = "Ana deploys the release on a Tuesday. " * 60
 STEP = st.fixed_dictionaries(
     {
         "what": st.sampled_from(
-            ["put", "put", "put", "again", "supersede", "replace", "expire", "move", "drop",
-             "vectors", "vectors", "import"]
+            ["put", "put", "put", "again", "supersede", "supersede", "replace", "expire", "move",
+             "drop", "sweep", "vectors", "vectors", "import"]
         ),
         "text": st.one_of(TEXTS, TEXTS, TEXTS, st.just("long")),
         "scope": st.sampled_from(SCOPES),
@@ -138,6 +139,8 @@ class History:
         common["seq"] = self.seq(put_.partition)
         if what == "drop":
             return Drop(**common, receipt=f"r{step['pick'] % 3}", stored_at=now)
+        if what == "sweep":
+            return Drop(**common, stored_at=now, expired=True)
         common["version"], common["stored_at"] = version, now
         if what == "replace":
             return Replace(**common, text=step["text"])
@@ -184,6 +187,8 @@ def queries(history: History) -> list[Query]:
         CountQuery(now=now + 20, kinds=("note",)),
         RoundsQuery(wanted=(("h1", 0, 2), ("h0", 0, 9), ("h1", 1, 3), ("", 0, 9)), now=now),
         RoundsQuery(wanted=(("h2", 0, 9),), now=now, limit=2),
+        MatchQuery(text="tea", limit=3, now=now),
+        MatchQuery(text='deploys "api-v2"', limit=50, now=now, since=T0 + 3, kinds=("note",)),
     ]
     return found + [ReadQuery(id=id_, now=now) for id_ in history.ids[-6:]]
 
@@ -194,7 +199,7 @@ def answers(store: Backend, reader: View, asked: list[Query]) -> list[bytes]:
         vector = embedded(query.text) if hasattr(query, "text") else None
         reply = store.select(reader, query, vector)
         replies.append(msgspec.msgpack.encode(reply))
-        while isinstance(query, ListQuery) and reply.next:
+        while isinstance(query, ListQuery | MatchQuery) and reply.next:
             query = msgspec.structs.replace(query, after=reply.next)
             reply = store.select(reader, query)
             replies.append(msgspec.msgpack.encode(reply))
@@ -209,6 +214,9 @@ def check(oracle: MemoryStore, store: Store, history: History) -> None:
         ):
             assert ours == theirs, (reader.reader, query)
         assert answers(store, reader, asked) == answers(oracle, reader, asked)
+    for limit in (0, 2, 100):
+        now = T0 + history.time
+        assert store.expired(now, limit) == oracle.expired(now, limit)
 
 
 def commit(stores: list[Backend], ops: list[Op]) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -36,13 +37,14 @@ from isovist.syscalls.operations import (
     Drop,
     Expire,
     ListQuery,
+    MatchQuery,
     Move,
     Put,
     ReadQuery,
     Receipt,
     RoundsQuery,
 )
-from isovist.syscalls.records import View, partition_of
+from isovist.syscalls.records import Mode, View, partition_of
 
 ANA = view("ana", "p")
 OTHER = view("ana", "q")
@@ -546,3 +548,205 @@ def test_what_was_superseded_stands_again_though_it_supersedes_another(store: Ba
     write(store, Drop(partition=newest.partition, seq=3, id=newest.id))
     found = store.select(ANA, search("tea", mode="bm25")).units()
     assert [unit.text for unit in found] == [older.text]
+
+
+# -- what has expired
+
+
+def lapsed(store: Backend, now: int) -> list[Drop]:
+    """The removals by which the kernel sweeps."""
+    return [
+        Drop(partition=one.partition, seq=60 + at, id=one.id, stored_at=now, expired=True)
+        for at, one in enumerate(store.expired(now, 100)[0])
+    ]
+
+
+def hits(store: Backend, text: str, now: int, mode: Mode = "bm25") -> list[tuple[str, float]]:
+    found = store.select(ANA, search(text, mode=mode, now=now, k=20), embedded(text))
+    return [(c.hit.unit.text, c.hit.score) for c in found.candidates]
+
+
+def test_the_expired_are_told_oldest_first_and_when_the_next_one_is_due(store: Backend) -> None:
+    ends = {1: T0 + 30, 2: None, 3: T0 + 10, 4: T0 + 20}
+    write(store, *(put(n, f"tea {n}", expires_at=at) for n, at in ends.items()))
+
+    def told(now: int, limit: int) -> tuple[list[str], int | None]:
+        units, soonest = store.expired(now, limit)
+        return [unit.id[-1] for unit in units], soonest
+
+    assert told(T0 + 9, 9) == ([], T0 + 10)
+    assert told(T0 + 10, 0) == ([], T0 + 10)
+    assert told(T0 + 25, 9) == (["3", "4"], T0 + 30)
+    assert told(T0 + 40, 2) == (["3", "4"], T0 + 30)
+    assert told(T0 + 40, 3) == (["3", "4", "1"], None)
+
+
+@pytest.mark.promise("view.noninterference")
+@pytest.mark.parametrize("mode", ["bm25", "dense", "rrf", "hybrid"])
+def test_after_a_sweep_scores_are_those_of_the_living_alone(
+    store: Backend, mode: Mode, tmp_path: Path
+) -> None:
+    lives = [put(n, f"lemon tart {'sugar ' * n}") for n in range(1, 5)]
+    alone = Store.open(tmp_path / "alone.db", EMBEDDER.name, DIM)
+    alone.restore()
+    write(alone, *lives)
+    expected = hits(alone, "lemon tart", T0 + 200, mode)
+    alone.close()
+    ends = [put(10 + n, f"lemon tart ghost {n}", expires_at=T0 + 100 + n) for n in range(9)]
+    write(store, *lives, *ends)
+    write(store, *lapsed(store, T0 + 200))
+    assert hits(store, "lemon tart", T0 + 200, mode) == expected
+    assert store.expired(T0 + 200, 9) == ((), None)
+
+
+def test_a_sweep_spares_what_was_given_more_time(store: Backend) -> None:
+    unit = put(1, "tea at one", expires_at=T0 + 10)
+    write(store, unit)
+    (swept,) = lapsed(store, T0 + 20)
+    write(store, Expire(partition=unit.partition, seq=2, id=unit.id, version=1, expires_at=None,
+                        stored_at=T0 + 5))  # fmt: skip
+    (refused,) = write(store, swept)
+    assert refused.errno == Errno.ESTALE
+    assert texts(store) == ["tea at one"]
+
+
+@pytest.mark.promise("erase.complete")
+def test_no_byte_of_what_was_swept_is_left_and_nobody_holds_a_receipt(tmp_path: Path) -> None:
+    file = Store.open(tmp_path / "isovist.db", EMBEDDER.name, DIM)
+    file.restore()
+    write(file, put(1, "tea"), put(2, "the canary quagglemire", expires_at=T0 + 10))
+    write(file, *lapsed(file, T0 + 20))
+    while not file.scrub(T0 + 30):
+        job = file.job()
+        assert job is not None
+        file.run(job)
+        file.finish(job)
+    file.close()
+    held = [p for p in tmp_path.rglob("*") if p.is_file() and b"quaggl" in p.read_bytes().lower()]
+    assert held == []
+    with closing(sqlite3.connect(tmp_path / "isovist.db")) as db:
+        assert db.execute("SELECT count(*) FROM receipts").fetchone() == (0,)
+
+
+def test_what_has_expired_is_found_to_be_forgotten_and_for_nothing_else(store: Backend) -> None:
+    unit = put(1, "tea at one", expires_at=T0 + 10)
+    write(store, unit)
+    now = T0 + 20
+    assert store.select(ANA, ReadQuery(id=unit.id, now=now)).units() == ()
+    assert len(store.select(ANA, ReadQuery(id=unit.id, now=now, expired=True)).units()) == 1
+    assert len(store.select(ANA, MatchQuery(text="tea", limit=9, now=now)).units()) == 1
+    for query in (ListQuery(limit=9, now=now), search("tea", mode="bm25", now=now)):
+        assert store.select(ANA, query).units() == ()
+
+
+# -- what supersedes what
+
+
+def opened(kind: str, folder: Path) -> Backend:
+    if kind == "memory":
+        return MemoryStore(EMBEDDER.name, DIM)
+    engine: Literal["indexed", "memory"] = "indexed" if kind == "indexed" else "memory"
+    made = Store.open(folder / "isovist.db", EMBEDDER.name, DIM, engine=engine)
+    made.restore()
+    return made
+
+
+KINDS_OF_STORE = pytest.mark.parametrize("kind", ["memory", "whole", "indexed"])
+
+
+@KINDS_OF_STORE
+@pytest.mark.parametrize("end", ["forgotten", "swept"])
+@pytest.mark.parametrize("scope", ["pair", "user"])  # of the oldest
+def test_what_stood_behind_a_unit_that_goes_stays_behind_the_one_before_it(
+    kind: str, end: str, scope: str, tmp_path: Path
+) -> None:
+    store = opened(kind, tmp_path)
+    oldest = put(1, "tea at one", scope=scope)
+    middle = put(2, "tea at two", supersedes=oldest.id, expires_at=T0 + 9_000)
+    newest = put(3, "tea at three", supersedes=middle.id)
+    write(store, oldest, middle, newest)
+    now = T0 + (10_000 if end == "swept" else 8_000)
+
+    def found() -> list[str]:
+        return [text for text, _ in hits(store, "tea", now)]
+
+    assert found() == ["tea at three"], "an expired one that is superseded hides until it is swept"
+    (outcome,) = write(
+        store,
+        Drop(
+            partition=middle.partition, seq=4, id=middle.id, stored_at=now, expired=end == "swept"
+        ),
+    )
+    assert outcome.heirs == (newest.id,)
+    for again in (False, True):
+        assert found() == ["tea at three"], again
+        unit = store.select(ANA, ReadQuery(id=newest.id, now=now)).units()[0]
+        assert (unit.supersedes, unit.version) == (oldest.id, 1)
+        if isinstance(store, Store):
+            assert store.verify() == []
+            store.close()
+            store = opened(kind, tmp_path)
+    write(store, Drop(partition=newest.partition, seq=5, id=newest.id, stored_at=now))
+    assert found() == ["tea at one"], "nothing stands before it any more"
+    store.close()
+
+
+@KINDS_OF_STORE
+def test_a_unit_elsewhere_inherits_nothing(kind: str, tmp_path: Path) -> None:
+    """Whoever sees ``newest`` and not ``middle`` must go on seeing ``oldest``."""
+    store = opened(kind, tmp_path)
+    oldest = put(1, "tea at one", scope="user")
+    middle = put(2, "tea at two", supersedes=oldest.id)
+    newest = put(3, "tea at three", scope="user", supersedes=middle.id)
+    write(store, oldest, middle, newest)
+    (outcome,) = write(store, Drop(partition=middle.partition, seq=4, id=middle.id))
+    assert outcome.heirs == ()
+    for reader in (ANA, OTHER):
+        found = store.select(reader, search("tea", mode="bm25")).units()
+        assert {unit.text for unit in found} == {"tea at one", "tea at three"}
+    store.close()
+
+
+@KINDS_OF_STORE
+def test_a_ring_that_an_import_closed_hides_nothing_by_itself(kind: str, tmp_path: Path) -> None:
+    store = opened(kind, tmp_path)
+    one = put(1, "tea at one")
+    two = put(2, "tea at two", supersedes=one.id)
+    write(store, one, two, Drop(partition=one.partition, seq=3, id=one.id))
+    back = msgspec.structs.replace(one, seq=4, born_at=T0, supersedes=two.id)
+    write(store, back, Drop(partition=two.partition, seq=5, id=two.id))
+    for _ in range(2):
+        assert [text for text, _ in hits(store, "tea", T0 + 50)] == ["tea at one"]
+        if isinstance(store, Store):
+            store.close()
+            store = opened(kind, tmp_path)
+    store.close()
+
+
+def test_of_two_who_supersede_a_unit_at_once_the_second_is_told_of_the_first(
+    store: Backend,
+) -> None:
+    old = put(1, "tea at one")
+    write(store, old)
+    first, second = (put(n, f"tea at {n}", supersedes=old.id) for n in (2, 3))
+    told = write(store, first, second)
+    assert [one.errno for one in told] == [0, Errno.ESTALE]
+    assert told[1].field == "supersedes"
+    assert first.id in told[1].message
+    assert sorted(texts(store)) == ["tea at 2", "tea at one"]
+    # The very same once more is no rival of itself.
+    again = put(4, first.text, supersedes=old.id)
+    assert write(store, again)[0].duplicate
+    # Other labels make it another unit, so a rival.
+    other = put(5, first.text, supersedes=old.id, meta={"k": "v"})
+    assert write(store, other)[0].errno == Errno.ESTALE
+
+
+def test_rivals_are_units_of_one_partition_that_live(store: Backend) -> None:
+    old = put(1, "tea at one", scope="user")
+    ended = put(2, "tea at two", scope="user", supersedes=old.id, expires_at=T0 + 2_500)
+    write(store, old, ended)
+    elsewhere = put(3, "tea at three", supersedes=old.id)
+    after = put(4, "tea at four", scope="user", supersedes=old.id)
+    imported = put(5, "tea at five", scope="user", supersedes=old.id, born_at=T0)
+    assert [one.errno for one in write(store, elsewhere, after, imported)] == [0, 0, 0]

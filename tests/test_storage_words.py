@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isovist.storage.words import _ASCII_TOKEN, _TOKEN, MAX_TERM, index_terms, query_terms
+from isovist.storage.words import (
+    _ASCII_TOKEN,
+    _TOKEN,
+    MAX_TERM,
+    content_terms,
+    index_terms,
+    query_terms,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +59,7 @@ def test_an_identifier_is_whole_and_split() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "😀👨‍👩‍👧", "\0", "\ud800", "\udfff\ud800", "!?…。", "___", "\u200d\ufe0f", "'''"]
+    "text", ["", "\0", "\ud800", "\udfff\ud800", "!?…。", "___", "\u200d\ufe0f", "'''"]
 )
 def test_what_is_no_word_has_no_term(text: str) -> None:
     assert index_terms(text) == {}
@@ -58,7 +67,46 @@ def test_what_is_no_word_has_no_term(text: str) -> None:
 
 
 def test_noise_around_a_word_does_no_harm() -> None:
-    assert index_terms("\ud800deploy\0 😀deploy") == {"deploy": 2}
+    assert index_terms("\ud800deploy\0 \u200ddeploy") == {"deploy": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("🎉🎉🎉", {"🎉": 3}),
+        ("go🎉now", {"go": 1, "🎉": 1, "now": 1}),
+        ("密码🎉", {"密": 1, "码": 1, "密码": 1, "🎉": 1}),
+        ("👍🏽", {"👍🏽": 1, "👍": 1}),
+        ("👩‍👩‍👧", {"👩‍👩‍👧": 1, "👩": 2, "👧": 1}),
+        ("🇩🇪🇫🇷", {"🇩🇪": 1, "🇫🇷": 1}),
+        ("🏴\U000e0067\U000e0062\U000e0073\U000e007f",
+         {"🏴\U000e0067\U000e0062\U000e0073\U000e007f": 1}),
+        ("1\ufe0f\u20e3 #\ufe0f\u20e3", {"1\u20e3": 1, "#\u20e3": 1}),
+        ("❤\ufe0f ❤", {"❤": 2}),
+        ("✓ ☃ ▶ ©", {"✓": 1, "☃": 1, "▶": 1, "©": 1}),
+    ],
+)  # fmt: skip
+def test_a_symbol_is_a_word(text: str, terms: dict[str, int]) -> None:
+    assert index_terms(text) == terms
+    assert query_terms(text) == sorted(terms)
+
+
+def test_punctuation_is_no_word() -> None:
+    """All of ASCII and of the usual blocks; what is unassigned is none either."""
+    ordinary = [*range(0x80), *range(0xA0, 0xC0), *range(0x2000, 0x2070), *range(0x2500, 0x2580),
+                *range(0x3000, 0x3021), *range(0xFF00, 0xFF10)]  # fmt: skip
+    signs = [c for c in map(chr, ordinary) if unicodedata.category(c)[0] in "PSZC"]
+    assert len(signs) > 200
+    found = [c for c in signs if index_terms(c)]
+    assert set(found) == set("©®〄〒〓〠")
+    assert index_terms("• one\n● two\n■ three – 20 °C") == dict.fromkeys(
+        ("one", "two", "three", "20", "c"), 1
+    )
+
+
+def test_content_terms_hold_no_stop_words() -> None:
+    assert content_terms("what is the name of my dog?") == {"name", "dog"}
+    assert content_terms("What is it?") == content_terms("!?") == content_terms("") == set()
 
 
 def test_stop_words_go_unless_nothing_is_left() -> None:

@@ -11,7 +11,7 @@ from state_helpers import MAIL, Desk
 from isovist.kernel.state import instructions as ins
 from isovist.syscalls import messages as m
 from isovist.syscalls import tools
-from isovist.syscalls.errors import CallerError, Errno, KernelError
+from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, WorldError
 from isovist.syscalls.files import LONGEST, file_name
 from isovist.syscalls.records import Barrier, Round
 
@@ -101,6 +101,18 @@ def test_arguments_become_a_request(arguments: Any) -> None:
     ("name", "arguments", "field"),
     [
         ("shell", {}, "name"),
+        (["memory_search"], {}, "name"),
+        ("memory_search", None, "arguments"),
+        ("memory_search", ["x"], "arguments"),
+        ("memory_search", "[" * 100_000, "arguments"),
+        ("memory_search", "\ud800", "arguments"),
+        ("memory_search", {"query": None}, "query"),
+        ("memory_search", {"query": ["x"]}, "query"),
+        ("memory_search", {"query": "x", "k": None}, "k"),
+        ("memory_search", {"query": "x", "k": 10**30}, "k"),
+        ("memory_search", {"query": "x", "k": float("nan")}, "k"),
+        ("memory_search", {"query": "x", "since": 7}, "since"),
+        ("memory_search", {"query": "x", 7: 8}, "7"),
         ("memory_search", {}, "query"),
         ("memory_search", {"query": 7}, "query"),
         ("memory_search", {"query": "x", "k": "3"}, "k"),
@@ -115,15 +127,40 @@ def test_arguments_become_a_request(arguments: Any) -> None:
         ("memory_search", "", "query"),
         ("memory_read", {"session": "s1", "round": 1.5}, "round"),
         ("memory_read", {"session": "s1", "round": 1, "window": 11}, "window"),
+        ("memory_read", {"session": "s1", "round": 1, "part": 101}, "part"),
         ("session_search", {"query": "x", "compact": "yes"}, "compact"),
     ],
 )
-def test_bad_arguments_are_refused_by_name(name: str, arguments: Any, field: str) -> None:
+def test_bad_arguments_are_refused_by_name(name: Any, arguments: Any, field: str) -> None:
     client = Fake(rounds())
     with pytest.raises(CallerError) as e:
-        tools.run_tool(client, name, arguments)
+        tools.request_of(name, arguments)
     assert e.value.field == field
+    assert tools.run_tool(client, name, arguments) == f"Error ({field}): {e.value.message}"
     assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    ("e", "told"),
+    [
+        (CallerError("no such round in view", errno=Errno.ENOENT, field="session"), True),
+        (CallerError("since needs a time zone", field="since"), True),
+        (CallerError("not for you", errno=Errno.EPERM), False),
+        (WorldError("the disk is full", errno=Errno.ENOSPC), False),
+    ],
+)
+def test_a_model_hears_of_its_own_faults_alone(e: IsovistError, told: bool) -> None:
+    class Refuses:
+        def call(self, request: m.Request) -> m.AnyReply:
+            raise e
+
+    arguments = {"session": "s1", "round": 1}
+    if told:
+        text = tools.run_tool(Refuses(), "memory_read", arguments)
+        assert text == f"Error ({e.field}): {e.message}"
+    else:
+        with pytest.raises(type(e)):
+            tools.run_tool(Refuses(), "memory_read", arguments)
 
 
 # -- results
@@ -142,6 +179,13 @@ def test_a_result_names_what_the_next_call_needs() -> None:
 def test_nothing_found_is_said() -> None:
     assert tools.render(rounds()) == tools.NOTHING
     assert tools.render(rounds("x", truncated=True)).endswith(f"x\n{tools.MORE}")
+
+
+def test_a_result_says_how_a_cut_message_goes_on() -> None:
+    reply = msgspec.structs.replace(rounds("x […]", truncated=True), parts=3)
+    assert tools.render(reply).endswith(f"x […]\n{tools.PARTS.format(3)}")
+    last = msgspec.structs.replace(reply, truncated=False)
+    assert tools.render(last).endswith("x […]")
 
 
 @pytest.mark.parametrize("lengths", [[9_000] * 5, [40_000], [29_900, 50], [1] * 2_000])

@@ -239,6 +239,8 @@ def search(
     kind: Annotated[tuple[KindName, ...], Many] = (),
     k: Annotated[int, Parameter(name="-k")] = 8,
     mode: Literal["hybrid", "bm25", "dense", "rrf"] = "hybrid",
+    since: Annotated[str, Parameter(show_default=False)] = "",
+    until: Annotated[str, Parameter(show_default=False)] = "",
     common: Common = DEFAULTS,
 ) -> int:
     """Find the units that fit a question.
@@ -255,10 +257,17 @@ def search(
         At most so many, 1 to 100.
     mode
         How to rank.
+    since
+        Only what was said then or later: ISO 8601 with a zone, as in 2026-01-31T09:00Z.
+    until
+        Only what was said before then.
     """
     from isovist.kernel.cli import memory as commands
 
-    return commands.search(common, query, user=user, agent=agent, kinds=kind, k=k, mode=mode)
+    return commands.search(
+        common, query, user=user, agent=agent, kinds=kind, k=k, mode=mode,
+        since=since or None, until=until or None,
+    )  # fmt: skip
 
 
 @memory.command
@@ -267,11 +276,11 @@ def forget(
     user: str,
     agent: str = "operator",
     query: Annotated[str, Parameter(show_default=False)] = "",
-    k: Annotated[int, Parameter(name="-k")] = 20,
+    dry_run: Annotated[bool, Flag] = False,
     yes: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
-    """Remove units for good, by their ids or by what fits a question. Shows them first, and asks.
+    """Remove units for good, by their ids or by their words. Shows them first, and asks.
 
     Parameters
     ----------
@@ -280,18 +289,23 @@ def forget(
     agent
         Which agent's; only an owner can remove.
     query
-        Remove the pair's own units among the best for this question, instead of ids.
-    k
-        With --query: look at so many, 1 to 100.
+        Remove, instead of ids, the pair's own units that hold every one of these words, in any
+        form and order, and every phrase in double quotes as it stands.
+    dry_run
+        With --query: show what would go, all of it, and remove nothing.
     yes
         Do not ask.
     """
     if bool(ids) == bool(query):
         raise Problem("forget takes ids or --query", "give one of the two", status=2)
+    if dry_run and not query:
+        raise Problem("--dry-run goes with --query", "ids name what goes already", status=2)
     if query:
         from isovist.kernel.cli import recall
 
-        return recall.forget_matching(common, query, user=user, agent=agent, k=k, yes=yes)
+        return recall.forget_matching(
+            common, query, user=user, agent=agent, yes=yes, dry_run=dry_run
+        )
     from isovist.kernel.cli import memory as commands
 
     return commands.forget(common, ids, user=user, agent=agent, yes=yes)
@@ -305,6 +319,8 @@ def memory_recall(
     user: str,
     agent: str = "operator",
     k: Annotated[int, Parameter(name="-k")] = 8,
+    since: Annotated[str, Parameter(show_default=False)] = "",
+    until: Annotated[str, Parameter(show_default=False)] = "",
     common: Common = DEFAULTS,
 ) -> int:
     """Find the rounds of conversation that fit a question, one result a round.
@@ -317,10 +333,16 @@ def memory_recall(
         Through which agent.
     k
         At most so many, 1 to 50.
+    since
+        Only what was said then or later: ISO 8601 with a zone, as in 2026-01-31T09:00Z.
+    until
+        Only what was said before then.
     """
     from isovist.kernel.cli import recall
 
-    return recall.recall(common, query, user=user, agent=agent, k=k)
+    return recall.recall(
+        common, query, user=user, agent=agent, k=k, since=since or None, until=until or None
+    )
 
 
 @memory.command(name="round")
@@ -332,6 +354,7 @@ def memory_round(
     user: str,
     agent: str = "operator",
     window: int = 1,
+    part: int = 0,
     common: Common = DEFAULTS,
 ) -> int:
     """Show a round of a session whole, with its neighbours.
@@ -348,10 +371,12 @@ def memory_round(
         Through which agent.
     window
         So many rounds on either side, 0 to 10.
+    part
+        Of messages longer than 4,000 characters this part; 0 is their beginning.
     """
     from isovist.kernel.cli import recall
 
-    return recall.round_(common, session, number, user=user, agent=agent, window=window)
+    return recall.round_(common, session, number, user=user, agent=agent, window=window, part=part)
 
 
 @memory.command(name="files")
@@ -524,12 +549,13 @@ def memory_rescope(
 def memory_export(
     *, user: Annotated[str, Parameter(show_default=False)] = "", common: Common = DEFAULTS
 ) -> int:
-    """Write all living units to standard output, one JSON object a line, oldest first.
+    """Write all groups, grants and living units to standard output, one JSON object a line, units
+    oldest first.
 
     Parameters
     ----------
     user
-        Only the units of this user.
+        Only the units of this user, and of the groups that they name this user alone.
     """
     from isovist.kernel.cli import archive
 
@@ -541,6 +567,8 @@ def memory_import(
     file: Annotated[str, Parameter(show_default=False)] = "", /, *, common: Common = DEFAULTS
 ) -> int:
     """Take in the lines of an export. Exits with 1 if some were not taken, and says why.
+
+    Who was in a group, or held a grant, is or does so again; nobody loses any.
 
     Parameters
     ----------
@@ -677,7 +705,8 @@ def grant(
     user
         Users for whom it may act; * for every user.
     scope
-        Scopes to which it may publish: agent, global, or @GROUP of users.
+        Scopes to which it may publish: agent, global, or @GROUP of users; user, which needs no
+        grant, may stand there too.
     revoke
         Take these rights away instead.
     """

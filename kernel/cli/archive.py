@@ -1,4 +1,4 @@
-"""Export and import of units as JSON lines, backups of the running store, and their return."""
+"""Export and import as JSON lines, backups of the running store, and their return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from isovist.kernel.cli.common import Common, Problem, attach, suggest
 from isovist.kernel.cli.show import emit, note, say
@@ -16,6 +16,10 @@ from isovist.kernel.cli.show import emit, note, say
 BATCH, BATCH_BYTES = 100, 700_000
 """Lines of one import call, so that none holds the kernel up for long, and their bytes: a request
 must fit a frame."""
+LONGEST = 900_000
+"""Bytes of a line: more fit no request, and no line of an export has as many."""
+BOM = b"\xef\xbb\xbf"
+"""What some programs put before the first line."""
 
 
 def export(common: Common, *, user: str) -> int:
@@ -39,12 +43,13 @@ def import_(common: Common, file: str) -> int:
     stored = known = 0
     failed: list[str] = []
     with attach(common) as kernel, _opened(file) as lines:
-        for batch in _batches(lines):
+        for batch in _batches(lines, failed):
             done = kernel.import_([text for _, text in batch], deadline_ms=600_000)
             stored, known = stored + done.stored, known + done.known
             for why in done.failed:
                 place, _, rest = why.removeprefix("line ").partition(": ")
                 failed.append(f"line {batch[int(place)][0]}: {rest}")
+    failed.sort(key=lambda why: int(why.removeprefix("line ").partition(":")[0]))
     if common.json:
         emit({"stored": stored, "known": known, "failed": failed})
     else:
@@ -54,21 +59,24 @@ def import_(common: Common, file: str) -> int:
     return 1 if failed else 0
 
 
-def _opened(file: str) -> TextIO:
-    if not file:
-        return sys.stdin
-    return Path(file).open(encoding="utf-8", errors="replace", newline="\n")
+def _opened(file: str) -> BinaryIO:
+    return Path(file).open("rb") if file else sys.stdin.buffer
 
 
-def _batches(lines: TextIO) -> Iterator[list[tuple[int, str]]]:
-    """Lines with their numbers, by batches; empty lines count and are left out."""
+def _batches(source: BinaryIO, failed: list[str]) -> Iterator[list[tuple[int, str]]]:
+    """Lines with their numbers, by batches; empty lines count and are left out. What is no text
+    is told in ``failed``."""
     batch: list[tuple[int, str]] = []
     size = 0
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
+    for number, line in enumerate(_lines(source), 1):
+        try:
+            text = _text(line)
+        except ValueError as e:
+            failed.append(f"line {number}: {e}")
+            continue
         if not text:
             continue
-        room = len(text.encode()) + 5
+        room = len(line) + 5
         if batch and (len(batch) == BATCH or size + room > BATCH_BYTES):
             yield batch
             batch, size = [], 0
@@ -76,6 +84,28 @@ def _batches(lines: TextIO) -> Iterator[list[tuple[int, str]]]:
         size += room
     if batch:
         yield batch
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    """Line after line, the first without its mark; of one that is too long a beginning that is
+    too long as well, so that no file fills the memory."""
+    first = True
+    while line := source.readline(LONGEST + 1):
+        rest = line
+        while rest and not rest.endswith(b"\n"):
+            rest = source.readline(LONGEST)
+        yield line.removeprefix(BOM) if first else line
+        first = False
+
+
+def _text(line: bytes) -> str:
+    """Raises :class:`ValueError` in words for people."""
+    if len(line) > LONGEST:
+        raise ValueError(f"longer than {LONGEST} bytes, as no line of an export is")
+    try:
+        return line.decode().strip()
+    except UnicodeDecodeError as e:
+        raise ValueError(f"not UTF-8: byte {line[e.start]:#04x} at {e.start}") from None
 
 
 def backup(common: Common, path: Path) -> int:

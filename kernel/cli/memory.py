@@ -51,9 +51,11 @@ def search(
     kinds: tuple[str, ...],
     k: int,
     mode: Mode,
+    since: str | None,
+    until: str | None,
 ) -> int:
     with attach(common, agent, user) as kernel:
-        found = kernel.search(query, k=k, mode=mode, kinds=kinds)
+        found = kernel.search(query, k=k, mode=mode, kinds=kinds, since=since, until=until)
     if common.json:
         emit(found)
         return 0

@@ -11,13 +11,23 @@ from isovist.kernel.cli.show import brief, emit, fields, moment, note, safe, say
 
 if TYPE_CHECKING:
     from isovist.syscalls.messages import Matched, Rounds
+    from isovist.syscalls.records import Unit
 
 UNITS = ("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT")
 
 
-def recall(common: Common, query: str, *, user: str, agent: str, k: int) -> int:
+def recall(
+    common: Common,
+    query: str,
+    *,
+    user: str,
+    agent: str,
+    k: int,
+    since: str | None,
+    until: str | None,
+) -> int:
     with attach(common, agent, user) as kernel:
-        found = kernel.memory_search(query, k=k)
+        found = kernel.memory_search(query, k=k, since=since, until=until)
     if common.json:
         emit(found)
     elif found.rounds:
@@ -29,9 +39,18 @@ def recall(common: Common, query: str, *, user: str, agent: str, k: int) -> int:
     return 0
 
 
-def round_(common: Common, session: str, number: int, *, user: str, agent: str, window: int) -> int:
+def round_(
+    common: Common,
+    session: str,
+    number: int,
+    *,
+    user: str,
+    agent: str,
+    window: int,
+    part: int,
+) -> int:
     with attach(common, agent, user) as kernel:
-        found = kernel.memory_read(session, number, window=window)
+        found = kernel.memory_read(session, number, window=window, part=part)
     if common.json:
         emit(found)
     else:
@@ -49,7 +68,9 @@ def _show(found: Rounds, agent: str) -> None:
                 ("text", shown.text),
             ]
         )
-    if found.truncated:
+    if found.truncated and found.parts > 1:
+        note(f"messages go on where […] stands: --part, 0 to {found.parts - 1}")
+    elif found.truncated:
         note("more is in view than fits")
 
 
@@ -72,22 +93,45 @@ def files(common: Common, folder: str, *, user: str, agent: str, limit: int) -> 
     return 0
 
 
-def forget_matching(common: Common, query: str, *, user: str, agent: str, k: int, yes: bool) -> int:
-    """Show which of the pair's own units fit, ask, and remove all and only those."""
+def forget_matching(
+    common: Common, query: str, *, user: str, agent: str, yes: bool, dry_run: bool
+) -> int:
+    """Show which of the pair's own units fit, all of them, ask, and remove all and only those."""
     with attach(common, agent, user) as kernel:
-        found = kernel.forget_matching(query, k=k)
+        found = kernel.forget_matching(query, limit=100)
+        units = list(found.units)
+        while len(units) < found.count:
+            page = kernel.forget_matching(query, limit=100, offset=len(units))
+            if page.confirm != found.confirm:
+                raise Problem("what fits changes just now", "ask again; nothing was forgotten")
+            units += page.units
         if not common.json:
-            table(UNITS, map(row, found.units))
-        if not found.count:
-            return _told(common, found)
+            table(UNITS, map(row, units))
+            if found.more:
+                note(f"more fit: {found.count} go at a time, so ask again after these")
+        if dry_run or not found.count:
+            return _fitting(common, found, units)
         if not (yes or agreed(found.count, shown=not common.json)):
             note("nothing was forgotten")
             return 1
-        gone = kernel.forget_matching(query, k=k, confirm=found.confirm)
+        gone = kernel.forget_matching(query, confirm=found.confirm)
     if common.json:
-        emit({"forgotten": found.units, "receipt": gone.receipt})
+        emit({"named": units, "forgotten": gone.count, "skipped": gone.skipped,
+              "more": found.more, "receipt": gone.receipt})  # fmt: skip
         return 0
+    if gone.skipped:
+        note(f"left alone, as they were changed since they were shown: {gone.skipped}")
     return _told(common, gone)
+
+
+def _fitting(common: Common, found: Matched, units: list[Unit]) -> int:
+    if common.json:
+        emit({"named": units, "forgotten": 0, "skipped": 0, "more": found.more, "receipt": ""})
+    elif units:
+        note(f"these {found.count} fit; nothing was forgotten")
+    else:
+        say("nothing of this pair fits")
+    return 0
 
 
 def forget_user(common: Common, name: str, *, yes: bool) -> int:
@@ -123,7 +167,7 @@ def _told(common: Common, gone: Matched) -> int:
     if common.json:
         emit({"forgotten": (), "receipt": gone.receipt})
     else:
-        say(f"forgotten: {gone.count}" if gone.receipt else "nothing of this pair fits")
+        say(f"forgotten: {gone.count}")
         if gone.receipt:
             note(f"receipt {gone.receipt}: isovist memory receipt {gone.receipt} --wait")
     return 0

@@ -38,8 +38,10 @@ def why(common: Common, call: str) -> int:
             "the reply of a search or chat names its call",
             errno=e.errno.name,
         ) from e
-    with attach(common, record.agent, record.user) as reader:
-        units = [{**plain(shown), "now": words(reader, shown)} for shown in record.units]
+    units = []
+    if record.units:
+        with attach(common, record.agent, record.user) as reader:
+            units = [{**plain(shown), "now": words(reader, shown)} for shown in record.units]
     if common.json:
         emit({**plain(record), "units": units})
     else:
@@ -49,6 +51,8 @@ def why(common: Common, call: str) -> int:
 
 def words(reader: Client, shown: Injected) -> str:
     """How the unit begins, as its reader sees it today."""
+    if not shown.unit:
+        return "(forgotten with its user)"
     try:
         unit = reader.read(shown.unit).units[0]
     except IsovistError as e:
@@ -73,6 +77,7 @@ def _print(record: Record, units: list[dict[str, Any]]) -> None:
     outcome = "" if not record.errno else _errno_name(record.errno)
     view = ", ".join(f"{scope} up to {seq}" for scope, seq in record.sequences)
     chat = record.syscall == "chat"
+    who = "one who was forgotten" if record.forgotten else record.user
     tokens = f"prompt {record.prompt_tokens}, output {record.output_tokens}, "
     tokens += f"injected {record.injected_tokens} of a budget of {record.budget}"
     fields(
@@ -80,10 +85,10 @@ def _print(record: Record, units: list[dict[str, Any]]) -> None:
             ("call", f"{record.call} ({record.syscall})"),
             ("at", moment(record.at)),
             ("asked by", record.agent),
-            ("for user", f"{record.user} ({RULES.get(record.rule, record.rule)})"),
+            ("for user", f"{who} ({RULES.get(record.rule, record.rule)})"),
             ("ended with", outcome),
             ("barrier", barrier_line(record.barrier)),
-            ("view", view or "empty"),
+            ("view", view or ("" if record.forgotten else "empty")),
             ("model", record.model),
             ("tokens", tokens if chat else ""),
             ("time", timings_line(record.timings)),
@@ -92,7 +97,8 @@ def _print(record: Record, units: list[dict[str, Any]]) -> None:
     )
     say()
     if not units:
-        say("no unit was shown" if chat else "no unit was found")
+        none = "no unit was shown" if chat else "no unit was found"
+        say("what was shown was forgotten with its user" if record.forgotten else none)
         return
     columns = {
         "UNIT": [u["unit"] for u in units],

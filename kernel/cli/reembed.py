@@ -56,7 +56,8 @@ def _swap(common: Common, name: str, dim: int) -> bool:
     from isovist.storage.reembed import settle_space
 
     try:
-        with Lock(common.config.lock), closing(schema.open_file(common.config.database)) as db:
+        file = common.config.database
+        with Lock(common.config.lock, file), closing(schema.open_file(file)) as db:
             settle_space(db, name, dim)
     except WorldError as e:
         if e.errno is Errno.EEXIST:

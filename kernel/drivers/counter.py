@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isovist.kernel.drivers.grammar import with_tools
 from isovist.kernel.drivers.peer import Peer, Unusable, serve
 from isovist.kernel.drivers.protocol import Count, Counted, CountPrompt, Up
 from isovist.syscalls.errors import IsovistError
@@ -38,7 +39,8 @@ def work(peer: Peer, arguments: argparse.Namespace) -> None:
 
 def _counts(model: Model, request: Count | CountPrompt) -> tuple[int, ...]:
     if isinstance(request, CountPrompt):
-        return (len(model.prompt(request.messages)),)
+        messages = with_tools(request.messages, request.tools, request.choice)
+        return (len(model.prompt(messages)),)
     return tuple(len(model.tokenise(text, special=False)) for text in request.texts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -25,6 +25,8 @@ lib: Any = importlib.import_module("llama_cpp.llama_cpp")
 
 _ERROR_LEVEL = 4
 _META_BYTES = 1024
+SPOKEN = 1 << 16
+"""Tokens of answers that are remembered as they were written."""
 _kept: list[Any] = []
 """Log callbacks: llama.cpp holds the last one set, whatever became of its model."""
 
@@ -66,6 +68,11 @@ class Model:
         # What a template writes between contents repeats in every prompt, and looking for special
         # tokens is the dearest part of a count.
         self._control = lru_cache(maxsize=256)(partial(self.tokenise, special=True))
+        # A token's bytes never change, and every answer asks for them.
+        self.piece = lru_cache(maxsize=None)(partial(self._piece, special=False))
+        """The bytes of one token; control tokens have none."""
+        self._spoken: OrderedDict[str, list[int]] = OrderedDict()
+        self._spoken_tokens = 0
         self.name = self.metadata("general.name") or os.path.basename(path)
         self.tokenizer = "/".join(
             part
@@ -105,12 +112,18 @@ class Model:
             size = lib.llama_tokenize(self.vocab, data, len(data), ids, -size, False, special)
         return list(ids[:size])
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of the whole prompt. Raises ``EINVAL`` where the template refuses it."""
+    def prompt(self, messages: Sequence[Message], *, spoken: bool = False) -> list[int]:
+        """Token ids of the whole prompt. With ``spoken``, a turn that repeats an answer of this
+        model has the tokens that the model chose, which its text need not be cut into when it is
+        tokenised anew. Raises ``EINVAL`` where the template refuses the messages."""
         ids = [
             token
             for text, control in self._template.parts(messages)
-            for token in (self._control(text) if control else self.tokenise(text, special=False))
+            for token in (
+                self._control(text)
+                if control
+                else (spoken and self._spoken.get(text)) or self.tokenise(text, special=False)
+            )
         ]
         if self._bos is not None and ids[:1] != [self._bos]:
             ids.insert(0, self._bos)
@@ -118,9 +131,20 @@ class Model:
             raise CallerError("the model's chat template makes an empty prompt", field="messages")
         return ids
 
-    def piece(self, token: int) -> bytes:
-        """The bytes of one token; control tokens have none."""
-        return self._piece(token, special=False)
+    def remember(self, text: str, tokens: Sequence[int]) -> None:
+        """The model has written ``text`` with these tokens. The oldest are forgotten over
+        :data:`SPOKEN` tokens in all."""
+        if not text or len(tokens) > SPOKEN:
+            return
+        self._spoken_tokens += len(tokens) - len(self._spoken.pop(text, ()))
+        self._spoken[text] = list(tokens)
+        while self._spoken_tokens > SPOKEN:
+            self._spoken_tokens -= len(self._spoken.popitem(last=False)[1])
+
+    def forget(self) -> None:
+        """Remember no answer any more."""
+        self._spoken.clear()
+        self._spoken_tokens = 0
 
     def is_end(self, token: int) -> bool:
         """True for the tokens by which the model ends its turn."""

@@ -11,18 +11,14 @@ import os
 import select
 import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
 
 from isovist.kernel.drivers.protocol import (
-    Abort,
     Fatal,
-    Finished,
     FromProcess,
-    Generate,
     RequestFailed,
     ToProcess,
     decode_to_process,
@@ -49,8 +45,7 @@ class Unusable(Exception):
 class Peer:
     """Messages from and to the kernel over a pipe pair.
 
-    Single-threaded. While a request is worked on, :meth:`aborted` looks at the pipe between
-    steps; whatever else it finds there waits its turn in the inbox.
+    Single-threaded. A process that works looks at the pipe between its steps.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
@@ -67,6 +62,19 @@ class Peer:
             self._read()
         return self._inbox.popleft()
 
+    def received(self) -> list[ToProcess]:
+        """All that has come, without waiting; at most about :data:`INBOX` messages."""
+        while len(self._inbox) < INBOX and self._poll.poll(0):
+            self._read()
+        messages = list(self._inbox)
+        self._inbox.clear()
+        return messages
+
+    def wait(self, seconds: float) -> None:
+        """Until something has come, or for so long."""
+        if not self._inbox:
+            self._poll.poll(max(0.0, seconds) * 1000)
+
     def send(self, message: FromProcess) -> None:
         """Write one message, waiting while the kernel is slow to read."""
         data = memoryview(frame(message))
@@ -78,22 +86,6 @@ class Peer:
 
     def fail(self, key: int, error: IsovistError) -> None:
         self.send(RequestFailed(key, int(error.errno), error.message))
-
-    def aborted(self, key: int, wait_s: float = 0.0) -> bool:
-        """True iff the kernel has asked to end request ``key``; waits for it up to ``wait_s``."""
-        end = time.monotonic() + wait_s
-        while True:
-            while len(self._inbox) < INBOX and self._poll.poll(0):
-                self._read()
-            if self._take_aborts(key):
-                return True
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            if len(self._inbox) < INBOX:
-                self._poll.poll(left * 1000)
-            else:
-                time.sleep(left)
 
     def hang(self) -> None:
         """Answer nothing any more, until the kernel is gone: what a stuck model looks like."""
@@ -107,20 +99,6 @@ class Peer:
             raise Closed
         for _, body in self._framer.feed(data):
             self._inbox.append(decode_to_process(body))
-
-    def _take_aborts(self, key: int) -> bool:
-        """Act on all aborts in the inbox: for ``key``, for waiting requests, or for nothing."""
-        aborts = {m.key for m in self._inbox if isinstance(m, Abort)}
-        if not aborts:
-            return False
-        kept: deque[ToProcess] = deque()
-        for message in self._inbox:
-            if isinstance(message, Generate) and message.key in aborts:
-                self.send(Finished(message.key, "cancelled", 0, 0))
-            elif not isinstance(message, Abort):
-                kept.append(message)
-        self._inbox = kept
-        return key in aborts
 
 
 def serve(

@@ -16,6 +16,35 @@ from isovist.syscalls.framing import pack
 from isovist.syscalls.records import Message
 
 Finish = Literal["stop", "length", "cancelled"]
+NO_LOGPROBS = -1
+MAX_LOGPROBS = 20
+"""Alternatives that a request may ask for beside each token."""
+
+
+class Tool(msgspec.Struct, frozen=True, array_like=True):
+    """A function that the model may call; ``parameters`` is the JSON schema of its argument
+    object, as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+class ToolCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call that the model has written; ``arguments`` is a JSON object, as text."""
+
+    name: str
+    arguments: str
+
+
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    """A token that was chosen, the natural logarithm of its probability (of the model's own
+    distribution, at temperature 1), and the likeliest tokens in its place, likeliest first.
+    Bytes, as a token may be a part of a character."""
+
+    token: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
 
 
 class Generate(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -23,6 +52,12 @@ class Generate(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
     ``temperature`` 0 is greedy; above, ``seed`` decides. The text ends before the first of the
     ``stop`` strings (none is empty).
+
+    ``owner`` names whose conversation it is: what a sequence holds of an owner's last request is
+    kept for the next. ``logprobs`` (0 to 20) asks for each token's, with so many alternatives.
+    ``schema`` is a JSON schema, as text, that the whole answer must match. With ``tools`` the
+    answer is a call of one of them (``choice`` ``required`` or a tool's name), or a call or a text
+    (``auto``); not both ``schema`` and ``tools``.
     """
 
     key: int
@@ -31,6 +66,11 @@ class Generate(msgspec.Struct, frozen=True, array_like=True, tag=1):
     temperature: float = 0.0
     seed: int = 0
     stop: tuple[str, ...] = ()
+    owner: str = ""
+    logprobs: int = NO_LOGPROBS
+    schema: str = ""
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -51,6 +91,8 @@ class CountPrompt(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
     id: int
     messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
 
 
 class Embed(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -61,14 +103,53 @@ class Embed(msgspec.Struct, frozen=True, array_like=True, tag=5):
     question: bool = False
 
 
+class Pause(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """Let request ``key`` rest from the next step on; it gives its slot away and keeps what was
+    computed for as long as there is room. No effect where it has ended."""
+
+    key: int
+
+
+class Resume(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """Let a paused request go on with the same text."""
+
+    key: int
+
+
+class Flush(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """Forget all that no living request needs: cells, saved states, remembered answers.
+    Answered by :class:`Kept` with 0."""
+
+    id: int
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Write what is held of the conversation ``messages`` to a new file at ``path``. Answered by
+    :class:`Kept`, with 0 (and no file) where nothing of use is held."""
+
+    id: int
+    messages: tuple[Message, ...]
+    path: str
+
+
+class Restore(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Take in the file of a snapshot, so that its conversation need not be computed. Answered by
+    :class:`Kept`; fails with ``ESTALE`` where it is of another model file or other settings."""
+
+    id: int
+    path: str
+
+
 class Up(msgspec.Struct, frozen=True, array_like=True, tag=100):
     """Ready. ``context`` in tokens (0 for a counter or embedder), ``tokenizer`` (or the embedder's
-    name), ``detail`` for people, ``dim`` of an embedder's vectors (0 for all others)."""
+    name), ``detail`` for people, ``dim`` of an embedder's vectors (0 for all others), ``slots``
+    requests worked on at a time: more may be sent, they wait in the order of their coming."""
 
     context: int
     tokenizer: str
     detail: str = ""
     dim: int = 0
+    slots: int = 1
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, tag=101):
@@ -79,20 +160,32 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag=101):
 
 class Token(msgspec.Struct, frozen=True, array_like=True, tag=102):
     """The next piece of an answer: whole characters, and nothing that may yet become a stop
-    string."""
+    string. ``tokens`` were made since the last piece."""
 
     key: int
     text: str
+    tokens: int = 1
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag=103):
-    """The end of an answer, with what it cost. ``cached_tokens`` of the prompt were reused."""
+    """The end of an answer, with what it cost. ``cached_tokens`` of the prompt were reused.
+
+    Times are in ns: from arrival to the start of its prompt, from there to the first token, from
+    there to the end; pauses count where they fall. A call of a tool comes in ``calls``, and no
+    text of it came before. ``logprobs`` are those of tokens that no text was sent for.
+    """
 
     key: int
     finish: Finish
     output_tokens: int
     prompt_tokens: int
     cached_tokens: int = 0
+    queue_ns: int = 0
+    prefill_ns: int = 0
+    decode_ns: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=104):
@@ -118,15 +211,56 @@ class Embedded(msgspec.Struct, frozen=True, array_like=True, tag=106):
     vectors: tuple[bytes, ...]
 
 
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=108):
+    """``read`` of the prompt's tokens have been computed or, ``cached_tokens``, reused. Comes after
+    each chunk, the last time with ``read == prompt_tokens``."""
+
+    key: int
+    read: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class Load(msgspec.Struct, frozen=True, array_like=True, tag=109):
+    """How busy the process is: sent at a change, and once a second while it works, so that its
+    silence means that a step hangs. Cells and totals in tokens; ``read`` and ``written`` are the
+    tokens computed so far, ``swapped`` those moved between the model and host memory, in
+    ``swap_ns`` of time."""
+
+    slots: int
+    running: int
+    waiting: int
+    paused: int
+    cells: int
+    cells_total: int
+    host_bytes: int
+    host_total: int
+    steps: int
+    read: int
+    written: int
+    swapped: int = 0
+    swap_ns: int = 0
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag=110):
+    """A :class:`Flush`, :class:`Snapshot` or :class:`Restore` is done, for so many tokens."""
+
+    id: int
+    tokens: int
+
+
 class Fatal(msgspec.Struct, frozen=True, array_like=True, tag=107):
     """The process cannot do its work and ends; another start would end the same way."""
 
     message: str
 
 
-ToProcess = Generate | Abort | Count | CountPrompt | Embed
+ToProcess = (
+    Generate | Abort | Count | CountPrompt | Embed | Pause | Resume | Flush | Snapshot | Restore
+)  # fmt: skip
 FromProcess = (
-    Up | Progress | Token | Finished | RequestFailed | Counted | Embedded | Fatal
+    Up | Progress | Token | Finished | RequestFailed | Counted | Embedded | Read | Load | Kept
+    | Fatal
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()
@@ -161,6 +295,10 @@ def check_request(request: Generate) -> None:
         raise CallerError("temperature must lie between 0 and 100", field="temperature")
     if "" in request.stop:
         raise CallerError("a stop string may not be empty", field="stop")
+    if not NO_LOGPROBS <= request.logprobs <= MAX_LOGPROBS:
+        raise CallerError(f"logprobs must lie between 0 and {MAX_LOGPROBS}", field="logprobs")
+    if request.schema and request.tools:
+        raise CallerError("an answer has a schema or tools, not both", field="schema")
 
 
 def check_fit(prompt: int, max_tokens: int, context: int) -> None:

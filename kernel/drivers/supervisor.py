@@ -6,6 +6,7 @@ Restarting is the caller's business: one :class:`DriverProcess` is one life of o
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import site
@@ -20,7 +21,12 @@ import trio
 import isovist
 from isovist.kernel.drivers.protocol import (
     Fatal,
+    Finished,
     FromProcess,
+    Generate,
+    Pause,
+    RequestFailed,
+    Resume,
     ToProcess,
     decode_from_process,
     frame,
@@ -33,6 +39,9 @@ OUTBOX_BYTES = 4 << 20
 """Most bytes that wait to be written to a process before :meth:`DriverProcess.send` refuses."""
 STDERR_BYTES = 16 * 1024
 """Most bytes kept of what a process last wrote to its standard error (and output)."""
+PATIENCE_S = 120.0
+"""A driver that has work and says nothing for so long hangs: busy ones tell every second that
+they live, and this is above what one step takes on a slow machine."""
 GRACE_S = 1.0
 """How long a process may outlive its pipe, and a pipe its process, before it is cut off."""
 
@@ -61,14 +70,21 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
 
 class DriverProcess:
     """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``, which is given the
-    environment's variables in ``keep`` besides what every process needs.
+    environment's variables in ``keep`` besides what every process needs. It is killed where it
+    has requests to work on and says nothing for ``patience_s`` seconds.
 
     Start :meth:`run` in a nursery, once; talk by :meth:`send`. Must be started from the kernel's
     own thread: Linux ties ``PR_SET_PDEATHSIG`` to the thread that made the process, so a worker
     thread that retires would take the process along.
     """
 
-    def __init__(self, module: str, *args: str, keep: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        module: str,
+        *args: str,
+        keep: Sequence[str] = (),
+        patience_s: float = math.inf,
+    ) -> None:
         self.pid = 0
         """The host's number of the process; 0 before it runs."""
         self.alive = True
@@ -82,6 +98,11 @@ class DriverProcess:
         self._stderr = bytearray()
         self._fatal = ""
         self._fault = ""
+        self._patience_s = patience_s
+        self._patience = trio.CancelScope()
+        self._working: set[int] = set()
+        self._paused: set[int] = set()
+        self._oom_kills = 0
 
     def send(self, message: ToProcess) -> None:
         """Queue a message; returns at once. What was queued for a process that dies is lost.
@@ -97,6 +118,20 @@ class DriverProcess:
         self._outbox.append(data)
         self._outbox_bytes += len(data)
         self._outbox_filled.set()
+        match message:
+            case Generate():
+                self._working.add(message.key)
+            case Pause() if message.key in self._working:
+                self._working.remove(message.key)
+                self._paused.add(message.key)
+            case Resume() if message.key in self._paused:
+                self._paused.remove(message.key)
+                self._working.add(message.key)
+            case _:
+                return
+        # Only what sets it to work starts the clock, and only where it does not tick yet.
+        if not self._working or self._patience.deadline == math.inf:
+            self._have_patience()
 
     def kill(self) -> None:
         """End the process at once; :meth:`run` then returns its death."""
@@ -134,6 +169,7 @@ class DriverProcess:
         for fd in (child_in, child_out, child_err):
             os.close(fd)
         self._popen, self.pid = popen, popen.pid
+        self._oom_kills = _oom_kills()
         task_status.started()
         gone = trio.Event()
         try:
@@ -147,6 +183,7 @@ class DriverProcess:
                 nursery.start_soon(self._write, to_process)
                 nursery.start_soon(self._read, from_process, receive, gone, read)
                 nursery.start_soon(self._listen, errors, said)
+                nursery.start_soon(self._watch)
                 await trio.lowlevel.wait_readable(pidfd)
                 self.alive = False
                 gone.set()
@@ -162,6 +199,20 @@ class DriverProcess:
             os.close(pidfd)
             status = popen.wait()
         return self._death(status)
+
+    def _have_patience(self) -> None:
+        """It has just given a sign of life, or got work or lost it."""
+        if self._popen is None:
+            return  # the clock starts with the process
+        at = trio.current_time() + self._patience_s if self._working else math.inf
+        self._patience.deadline = at
+
+    async def _watch(self) -> None:
+        self._have_patience()
+        with self._patience:
+            await trio.sleep_forever()
+        self._fault = f"hangs: it has work and said nothing for {self._patience_s:g} s"
+        self.kill()
 
     def _start(
         self, read_fd: int, write_fd: int, stderr: int
@@ -209,8 +260,12 @@ class DriverProcess:
                     message = decode_from_process(body)
                     if isinstance(message, Fatal):
                         self._fatal = message.message
-                    else:
-                        receive(message)
+                        continue
+                    if isinstance(message, Finished | RequestFailed):
+                        self._working.discard(message.key)
+                        self._paused.discard(message.key)
+                    self._have_patience()
+                    receive(message)
         except (FrameError, msgspec.DecodeError) as e:
             self._fault = f"sent what is no message: {e}"
             self.kill()
@@ -232,6 +287,8 @@ class DriverProcess:
             reason = self._fatal
         elif self._fault:
             reason = self._fault
+        elif status == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            reason = "killed by SIGKILL, for want of memory: the system has just ended processes"
         elif status < 0:
             reason = f"killed by {_signal_name(-status)}"
         else:
@@ -244,6 +301,15 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _oom_kills() -> int:
+    """How many processes the system has killed for want of memory since it started."""
+    try:
+        with open("/proc/vmstat") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    except (OSError, ValueError):
+        return 0
 
 
 def _environment(keep: Sequence[str] = ()) -> dict[str, str]:

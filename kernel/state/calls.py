@@ -40,10 +40,12 @@ _NEXT: dict[Step, frozenset[Step]] = {
     Step.LOCATE: frozenset({Step.COMMIT}),
     Step.RETRIEVE: frozenset({Step.RENDER, Step.COMMIT}),
     # A forgotten unit is gone; then what comes from it is looked for.
-    Step.COMMIT: frozenset({Step.RETRIEVE}),
+    Step.COMMIT: frozenset({Step.RETRIEVE, Step.LOOKUP}),
+    # An import has units, and groups and grants, to be made durable.
+    Step.LOOKUP: frozenset({Step.COMMIT, Step.RETRIEVE}),
     Step.RENDER: frozenset({Step.QUEUE}),
     Step.QUEUE: frozenset({Step.DECODE}),
-    # Back to the queue when a driver dies before its first token was passed on.
+    # Back to the queue when paused, or when a driver dies before its first token was passed on.
     Step.DECODE: frozenset({Step.KEEP, Step.QUEUE}),
 }
 """The only steps that may follow; from everywhere a call may also end."""
@@ -146,6 +148,8 @@ class Generation:
     counter: str = ""
     tries: int = 0
     text: list[str] = field(default_factory=list)
+    charged: int = 0
+    """Tokens of the answer so far, of this try."""
     tokens: int = 0
     finish: str = "stop"
     passed_on: bool = False

@@ -18,7 +18,7 @@ from isovist.kernel.state.views import whereabouts
 from isovist.syscalls import messages as m
 from isovist.syscalls import operations as ops
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError
-from isovist.syscalls.names import check_text, check_time
+from isovist.syscalls.names import check_text, check_time, dropped
 from isovist.syscalls.operations import Candidate, Op, ReadQuery
 from isovist.syscalls.records import Reader
 
@@ -44,7 +44,8 @@ class Changes:
             raise CallerError("version must be at least 1", field="version")
         resolved = self._state.users.resolve(channel.who, request.user)
         if isinstance(request, m.Rescope):
-            self._state.sharing.target(request.scope, resolved.user, channel.who.agent)
+            who = channel.who
+            self._state.sharing.target(who, request.scope, resolved.user, who.agent)
         self._state.memory.check_room(channel)
         call = self._state.open(channel, frame, request, resolved)
         call.view = self._state.groups.view(Reader(resolved.user, call.agent))
@@ -54,7 +55,9 @@ class Changes:
     def _query(self, call: Call) -> ReadQuery:
         if not isinstance(call.request, Change):
             raise KernelError("a change of no unit", story=call.told())
-        return ReadQuery(id=call.request.id, now=self._state.calendar())
+        # What has expired is its owner's to forget until the kernel has swept it.
+        expired = isinstance(call.request, m.Forget)
+        return ReadQuery(id=call.request.id, now=self._state.calendar(), expired=expired)
 
     def located(self, call: Call, event: ev.Retrieved) -> None:
         """The unit is found, or not: check whose it is, and hand the change to the store."""
@@ -81,8 +84,11 @@ class Changes:
         found = candidates[0]
         if (found.owner_user, found.owner_agent) == (call.resolved.user, call.agent):
             return found
-        # Whoever has left a group since the question was asked sees nothing of it any more.
-        if found.partition not in self._state.groups.view(call.view.reader).partitions:
+        # Whoever has left a group since the question was asked sees nothing of it any more, and
+        # nobody but its owner anything of what has expired.
+        expires = found.hit.unit.expires_at
+        over = expires is not None and expires <= self._state.calendar()
+        if over or found.partition not in self._state.groups.view(call.view.reader).partitions:
             raise not_found()
         raise CallerError(
             "the unit belongs to another user or agent", errno=Errno.EPERM, field="id"
@@ -96,6 +102,7 @@ class Changes:
         accept, sharing = self._state.barrier.accept, self._state.sharing
         if isinstance(request, m.Update):
             sharing.check_still(who, found)
+            call.note = dropped(request.text)
             return ops.Replace(
                 partition=found.partition,
                 seq=accept(found.partition),
@@ -118,7 +125,7 @@ class Changes:
                 stored_at=now,
             )
         if isinstance(request, m.Rescope):
-            to = sharing.target(request.scope, found.owner_user, found.owner_agent)
+            to = sharing.target(who, request.scope, found.owner_user, found.owner_agent)
             sharing.check_move(who, found, to)
             return ops.Move(
                 partition=found.partition,

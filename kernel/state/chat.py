@@ -49,7 +49,9 @@ class Chats:
         budget = default_budget(request.budget, driver.context)
         if not request.memory or request.units == 0:
             budget = 0
+        self._state.admission.check(channel.who, request, driver.config.name)
         call = self._state.memory.enter(channel, frame, request)
+        self._state.admission.admit(call, driver.config.name, request.max_tokens)
         call.generation = Generation(driver.config.name, budget)
         self._state.drivers.ensure(driver)
         if self.query(call, self._state.calendar()) is None:
@@ -104,6 +106,7 @@ class Chats:
         if isinstance(call.request, m.Prefetch):
             self._state.recall.rendered(call, event.block)
             return
+        self._state.admission.rendered(call, event.prompt_tokens)
         drivers = self._state.drivers
         driver = drivers.find(generation.model)
         drivers.offer(call)

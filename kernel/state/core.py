@@ -24,10 +24,13 @@ from isovist.kernel.state.drivers import Drivers, ModelConfig
 from isovist.kernel.state.exports import Exports
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
+from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.processes import Processes
 from isovist.kernel.state.recall import Recall
+from isovist.kernel.state.scheduling import Admission, Scheduling
 from isovist.kernel.state.sharing import Sharing
+from isovist.kernel.state.sweeping import Sweeping
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.syscalls import messages as m
 from isovist.syscalls.codec import failed
@@ -63,6 +66,8 @@ class Channel:
     closing: bool = False
     malformed: int = 0
     calls: dict[int, int] = field(default_factory=dict)
+    named: dict[str, Named] = field(default_factory=dict)
+    """By word: what was shown on this channel before it is forgotten, the latest last."""
 
 
 class State:
@@ -84,6 +89,7 @@ class State:
         grants: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] | None = None,
         groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         limits: Limits = Limits(),
+        scheduling: Scheduling | None = None,
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -106,6 +112,7 @@ class State:
         self.exports = Exports(self)
         self.recall = Recall(self)
         self.forgetting = Forgetting(self)
+        self.sweeping = Sweeping(self)
         self.memory.readings |= {
             **self.recall.readings(),
             **self.forgetting.readings(),
@@ -114,7 +121,9 @@ class State:
         }
         self.chats = Chats(self)
         self.audits = Audits(self)
-        self.drivers = Drivers(self, models)
+        scheduling = scheduling or Scheduling()
+        self.admission = Admission(self, scheduling)
+        self.drivers = Drivers(self, models, scheduling)
         self._last_key = 0
         self._timers: list[tuple[int, int, str]] = []
         self._announced = 0
@@ -132,6 +141,7 @@ class State:
             **self.forgetting.syscalls(),
             **self.chats.syscalls(),
             **self.audits.syscalls(),
+            **self.admission.syscalls(),
         }
         self._events: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.Arrived: self._arrived,
@@ -144,6 +154,7 @@ class State:
             **self.processes.events(),
             **self.memory.events(),
             **self.forgetting.events(),
+            **self.sweeping.events(),
             **self.exports.events(),
             **self.chats.events(),
             **self.audits.events(),
@@ -374,10 +385,14 @@ class State:
         self._announced = 0
         if event.wall:
             self.wall = event.wall - self.now
+            self.sweeping.clock_set()
         while self._timers and self._timers[0][0] <= self.now:
             _, key, what = heappop(self._timers)
             if key < 0:
                 self.drivers.woken(-1 - key, what)
+                continue
+            if key == 0 and what == "sweep":
+                self.sweeping.woken()
                 continue
             if key == 0:
                 self.processes.woken(what)
@@ -408,6 +423,8 @@ class State:
     def _saved(self, event: ev.Saved) -> None:
         """What a call wanted made durable is."""
         call = self.calls.get(event.key)
+        if call is not None and isinstance(call.request, m.Import):
+            self.exports.saved(call)
         if call is None or call.step is not Step.LOOKUP:
             return
         if isinstance(call.request, m.Grant):
@@ -441,6 +458,8 @@ class State:
             self.groups.validate()
             self.memory.validate()
             self.forgetting.validate()
+            self.sweeping.validate()
             self.drivers.validate()
+            self.admission.validate()
         except AssertionError as e:
             raise KernelError(f"broken invariant: {e}") from e

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Generation, Step
-from isovist.scheduler.policy import Fifo, Job, Policy
+from isovist.kernel.state.scheduling import Scheduling
+from isovist.scheduler.choice import changed, make_policy
+from isovist.scheduler.policy import Job, Policy
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
-from isovist.syscalls.records import Model
+from isovist.syscalls.records import Model, ModelClient, ModelQueue
 
 if TYPE_CHECKING:
     from isovist.kernel.state.core import State
@@ -35,39 +37,49 @@ ABORT_GRACE = 10_000 * MS
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A model as configured; ``context`` in tokens, ``slots`` requests decoded at a time."""
+    """A model as configured; ``context`` in tokens, ``slots`` requests decoded at a time.
+    ``pausable``: how many more requests its driver keeps while they are paused; 0: it cannot."""
 
     name: str
     driver: str
     context: int
     slots: int = 1
     default: bool = False
+    pausable: int = 0
 
 
 @dataclass(slots=True)
 class Driver:
     """One model. ``running`` are the requests that its driver still works on, ended calls
-    included: a slot is free again only when the driver says so.
+    included: a slot is free again only when the driver says so. ``paused`` are those that it
+    keeps without a slot. ``slots`` is what the driver said last, else what is configured.
 
-    Invariant: ``running`` is empty unless the state is ``up``, and never exceeds the slots.
+    Invariant: both are empty unless the state is ``up``, disjoint, and never exceed ``slots`` and
+    ``pausable``.
     """
 
     index: int
     config: ModelConfig
     policy: Policy
     context: int
+    slots: int
     state: Literal["idle", "loading", "up", "waiting", "failed"] = "idle"
     gen: int = 0
     deaths: int = 0
     error: str = ""
     tokenizer: str = ""
     running: set[int] = field(default_factory=set)
+    paused: set[int] = field(default_factory=set)
 
 
 class Drivers:
-    def __init__(self, state: State, models: Iterable[ModelConfig]) -> None:
+    def __init__(self, state: State, models: Iterable[ModelConfig], scheduling: Scheduling) -> None:
         self._state = state
-        self._all = [Driver(i, c, Fifo(), c.context) for i, c in enumerate(models)]
+        self._scheduling = scheduling
+        policy = scheduling.policy
+        self._all = [
+            Driver(i, c, make_policy(policy), c.context, c.slots) for i, c in enumerate(models)
+        ]
         self._named = {d.config.name: d for d in self._all}
 
     def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
@@ -108,6 +120,17 @@ class Drivers:
             for d in self._all
         )
 
+    def schedule(self, model: str, policy: str) -> tuple[ModelQueue, ...]:
+        """The queue of ``model`` (empty: of each), first put under ``policy`` where one is named.
+        Raises ``ENOENT`` or ``EINVAL``, and has changed nothing then."""
+        drivers = [self.find(model)] if model else self._all
+        if policy:
+            make_policy(policy)
+            for driver in drivers:
+                driver.policy = changed(driver.policy, policy)
+                self.pump(driver)
+        return tuple(map(_queue, drivers))
+
     # -- queue
 
     def ensure(self, driver: Driver) -> None:
@@ -123,49 +146,83 @@ class Drivers:
         request, generation = _chat(call)
         driver = self._named[generation.model]
         call.to(Step.QUEUE, self._state.now, word or generation.model)
+        user = call.resolved.user if call.resolved else ""
+        deadline = request.deadline_ms
         driver.policy.offer(
             Job(
                 key=call.key,
-                agent=call.agent,
-                user=call.resolved.user if call.resolved else "",
-                prompt_tokens=generation.prompt_tokens,
+                client=self._scheduling.client(call.agent, user),
+                prompt_tokens=max(1, generation.prompt_tokens),
                 max_tokens=request.max_tokens,
                 at=call.at,
+                weight=self._scheduling.weight(call.agent, user),
+                priority=self._scheduling.priority(call.agent, user),
+                deadline=0 if deadline is None else call.at + deadline * MS,
             )
         )
 
     def pump(self, driver: Driver) -> None:
-        """Fill the free slots. Work-conserving: one stays free only where nothing waits."""
-        while driver.state == "up" and len(driver.running) < driver.config.slots:
+        """Fill the free slots, and let those make room whom the policy names. Work-conserving:
+        a slot stays free only where nothing waits."""
+        while driver.state == "up" and (
+            len(driver.running) < driver.slots or self._make_room(driver)
+        ):
             job = driver.policy.pick(self._state.now)
             if job is None:
                 return
             call = self._state.calls[job.key]
-            request, generation = _chat(call)
-            call.to(Step.DECODE, self._state.now, f"driver {driver.gen}")
-            generation.tries += 1
             driver.running.add(call.key)
-            self._state.emit(
-                ins.Decode(
-                    driver.config.name,
-                    driver.gen,
-                    call.key,
-                    generation.prompt,
-                    request.max_tokens,
-                    request.temperature,
-                    request.seed,
-                    request.stop,
-                )
+            if call.key in driver.paused:
+                driver.paused.remove(call.key)
+                call.to(Step.DECODE, self._state.now, "again")
+                self._state.emit(ins.Resume(driver.config.name, driver.gen, call.key))
+            else:
+                call.to(Step.DECODE, self._state.now, f"driver {driver.gen}")
+                self._decode(driver, call)
+
+    def _make_room(self, driver: Driver) -> bool:
+        """Pause a running call for one that waits, if the policy wants it and the driver can."""
+        if len(driver.paused) >= driver.config.pausable:
+            return False
+        key = driver.policy.preempt(self._state.now)
+        call = self._state.calls.get(key) if key is not None else None
+        if call is None:
+            return False  # one that has ended frees its slot by itself
+        driver.policy.pause(call.key)
+        driver.running.remove(call.key)
+        driver.paused.add(call.key)
+        call.to(Step.QUEUE, self._state.now, "paused")
+        self._state.emit(ins.Pause(driver.config.name, driver.gen, call.key))
+        return True
+
+    def _decode(self, driver: Driver, call: Call) -> None:
+        request, generation = _chat(call)
+        generation.tries += 1
+        generation.charged = 0
+        self._state.admission.begun(call)
+        self._state.emit(
+            ins.Decode(
+                driver.config.name,
+                driver.gen,
+                call.key,
+                generation.prompt,
+                request.max_tokens,
+                request.temperature,
+                request.seed,
+                request.stop,
             )
+        )
 
     def closed(self, call: Call) -> None:
         """A call ends: it leaves the queue, or its decoding is aborted."""
         if call.generation is None:
             return
         driver = self._named[call.generation.model]
+        made = max(call.generation.tokens, call.generation.charged)
+        self._state.admission.ended(call, made)
         if call.step is Step.QUEUE:
-            driver.policy.withdraw(call.key)
-        elif call.step is Step.DECODE and call.key in driver.running:
+            driver.policy.leave(call.key)
+        if call.key in driver.running or call.key in driver.paused:
             self._state.emit(ins.Abort(driver.config.name, driver.gen, call.key))
             self._timer(driver, ABORT_GRACE, f"abort {driver.gen} {call.key}")
 
@@ -179,7 +236,8 @@ class Drivers:
                     self.ensure(driver)
             return
         what, gen, key = what.split()
-        stuck = driver.state == "loading" if what == "load" else int(key) in driver.running
+        kept = driver.running | driver.paused
+        stuck = driver.state == "loading" if what == "load" else int(key) in kept
         if driver.gen == int(gen) and stuck:
             self._state.emit(ins.StopDriver(driver.config.name, driver.gen))
 
@@ -200,14 +258,16 @@ class Drivers:
         if driver is None:
             return
         driver.state, driver.tokenizer = "up", event.tokenizer
+        driver.slots = event.slots or driver.config.slots
         driver.context = min(driver.config.context, event.context or driver.config.context)
         self.pump(driver)
 
     def _decoding(self, driver: Driver | None, key: int) -> Call | None:
+        """The call that the driver speaks of; a paused one may have words on their way."""
         call = self._state.calls.get(key)
-        if driver is None or call is None or key not in driver.running:
+        if driver is None or call is None:
             return None
-        return call if call.step is Step.DECODE else None
+        return call if key in driver.running or key in driver.paused else None
 
     def _token(self, event: ev.Token) -> None:
         driver = self._speaker(event)
@@ -216,19 +276,29 @@ class Drivers:
             return
         request, generation = _chat(call)
         generation.text.append(event.text)
-        driver.policy.charge(event.key, 1)
+        generation.charged += event.tokens
+        driver.policy.charge(event.key, event.tokens)
         if request.stream and event.text:
             generation.passed_on = True
             self._state.part(call, event.text)
+        if driver.config.pausable:
+            self.pump(driver)
 
     def _done(self, event: ev.DriverDone) -> None:
         driver = self._speaker(event)
-        if driver is None or event.key not in driver.running:
+        if driver is None or event.key not in driver.running | driver.paused:
             return
         call = self._decoding(driver, event.key)
-        driver.running.remove(event.key)
+        driver.running.discard(event.key)
+        driver.paused.discard(event.key)
         driver.deaths = 0
+        if call is not None and call.generation is not None:
+            # What came in fewer messages than tokens is charged now.
+            driver.policy.charge(event.key, max(0, event.output_tokens - call.generation.charged))
+        driver.policy.leave(event.key)
         if call is not None:
+            if call.step is Step.QUEUE:
+                call.to(Step.DECODE, self._state.now, "ended before its pause")
             if event.errno:
                 self._state.fail(call, error(event.errno, event.message))
             else:
@@ -243,11 +313,15 @@ class Drivers:
         driver.deaths += 1
         hopeless = event.fatal or driver.deaths >= DEATHS
         driver.state = "failed" if hopeless else "idle"
-        running, driver.running = sorted(driver.running), set()
-        for key in running:
+        kept = sorted(driver.running | driver.paused)
+        driver.running, driver.paused = set(), set()
+        for key in kept:
             call = self._state.calls.get(key)
-            if call is None or call.generation is None or call.step is not Step.DECODE:
+            driver.policy.leave(key)
+            if call is None or call.generation is None:
                 continue
+            if call.step is Step.QUEUE:
+                call.to(Step.DECODE, self._state.now, "paused when the driver died")
             if call.generation.passed_on or call.generation.tries >= TRIES or hopeless:
                 self._state.fail(call, error(Errno.EIO, f"the model's driver died: {event.reason}"))
             else:
@@ -255,9 +329,8 @@ class Drivers:
                 self.offer(call, "again: the driver died")
         if hopeless:
             driver.deaths = 0
-            while (job := driver.policy.pick(self._state.now)) is not None:
-                # Already out of the queue, as `fail` would withdraw it.
-                why = f"the model's driver cannot run: {event.reason}"
+            why = f"the model's driver cannot run: {event.reason}"
+            for job in driver.policy.waiting():
                 self._state.fail(self._state.calls[job.key], error(Errno.EIO, why))
         elif len(driver.policy):
             driver.state = "waiting"
@@ -266,8 +339,11 @@ class Drivers:
 
     def validate(self) -> None:
         for driver in self._all:
-            assert len(driver.running) <= driver.config.slots
-            assert driver.state == "up" or not driver.running
+            assert len(driver.running) <= driver.slots
+            assert len(driver.paused) <= driver.config.pausable
+            assert not driver.running & driver.paused
+            assert driver.state == "up" or not driver.running | driver.paused
+            assert {job.key for job in driver.policy.running()} == driver.running
             queued = [
                 c
                 for c in self._state.calls.values()
@@ -276,9 +352,27 @@ class Drivers:
                 and c.generation.model == driver.config.name
             ]
             assert len(queued) == len(driver.policy), "queued iff in that step"
-            free = driver.state == "up" and len(driver.running) < driver.config.slots
+            free = driver.state == "up" and len(driver.running) < driver.slots
             assert not (free and queued), "a slot is free while a call waits"
             assert not queued or driver.state in ("loading", "up", "waiting"), driver.state
+
+
+def _queue(driver: Driver) -> ModelQueue:
+    statistics = driver.policy.statistics()
+    return ModelQueue(
+        model=driver.config.name,
+        policy=driver.policy.name,
+        slots=driver.slots,
+        waiting=statistics.waiting,
+        running=statistics.running,
+        paused=len(driver.paused),
+        prompt_tokens=statistics.prompt_tokens,
+        output_tokens=statistics.output_tokens,
+        clients=tuple(
+            ModelClient(name=name, waiting=s.waiting, running=s.running, ahead=s.ahead)
+            for name, s in statistics.clients.items()
+        ),
+    )
 
 
 def _chat(call: Call) -> tuple[m.Chat, Generation]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Outcome, Receipt, Selection
 
@@ -146,18 +147,33 @@ class ReceiptsIssued(Event, frozen=True, kw_only=True, gc=False):
     """Whatever was forgotten before the last scrub began is in no file any more."""
 
 
+class Lapsed(Event, frozen=True, kw_only=True, gc=False):
+    """The answer to ``FindLapsed`` of this ``look``: units that have expired, and when (ns since
+    1970 UTC) the next of all others expires (``None``: none does). A start tells the latter with
+    ``look`` 0."""
+
+    soonest: int | None
+    units: tuple[ops.Lapsed, ...] = ()
+    look: int = 0
+
+
 class DriverUp(Event, frozen=True, kw_only=True, gc=False):
     model: str
     gen: int
     context: int
     tokenizer: str = ""
+    slots: int = 0
+    """Requests that it decodes at a time; 0: as configured."""
 
 
 class Token(Event, frozen=True, kw_only=True, gc=False):
+    """A piece of the answer, and how many tokens were made for it."""
+
     model: str
     gen: int
     key: int
     text: str
+    tokens: int = 1
 
 
 class DriverDone(Event, frozen=True, kw_only=True, gc=False):

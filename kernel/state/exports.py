@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,9 +20,16 @@ from isovist.kernel.state.users import own_user
 from isovist.kernel.state.views import everything
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
-from isovist.syscalls.exchange import Line, read, write
+from isovist.syscalls.exchange import GrantLine, GroupLine, Line, read, write, write_grant
 from isovist.syscalls.names import check_name
-from isovist.syscalls.operations import ListQuery, Outcome, Put, Query, ReadQuery
+from isovist.syscalls.operations import (
+    Candidate,
+    ListQuery,
+    Outcome,
+    Put,
+    Query,
+    ReadQuery,
+)
 from isovist.syscalls.records import Partition
 
 if TYPE_CHECKING:
@@ -32,6 +39,10 @@ PAGE, PAGE_BYTES = 500, 900_000
 """Units of one page of an export, and bytes of its lines: a reply must fit a frame."""
 LINES = 1000
 """Lines of one import."""
+USERS: Literal["users"] = "users"
+AGENTS: Literal["agents"] = "agents"
+REST = "~"
+"""Begins the part of a cursor that stands in the groups and grants, behind all units."""
 EVER = -(1 << 63)
 """As ``now`` of a query: before anything expires."""
 
@@ -49,10 +60,12 @@ class Walk:
 @dataclass(slots=True)
 class Intake:
     """An import under way. ``pending`` maps what was handed out to the place of its line;
-    ``taken`` are lines whose id is there already: whether it is the same unit is yet to see."""
+    ``taken`` are lines whose id is there already: whether it is the same unit is yet to see;
+    ``saving`` counts the groups and grants that are not durable yet."""
 
     pending: dict[tuple[Partition, int], int] = field(default_factory=dict)
     taken: list[tuple[int, Put]] = field(default_factory=list)
+    saving: int = 0
     stored: int = 0
     known: int = 0
     failed: list[tuple[int, str]] = field(default_factory=list)
@@ -105,11 +118,17 @@ class Exports:
         places, after = len(known), ""
         if request.after:
             places, after = self._where(request.after, places)
+        if after.startswith(REST):
+            self._state.reply(channel, frame, self._rest(places, after))
+            return
         call = self._state.open(channel, frame, request)
         user = request.name
         call.work = Walk(places, after)
+        # In an order that is the same in every store that holds the same.
         call.view = everything(
-            p for p in known[:places] if not user or p.users.kind != "one" or p.users.name == user
+            p
+            for p in sorted(known[:places])
+            if not user or p.users.kind != "one" or p.users.name == user
         )
         call.to(Step.RETRIEVE, self._state.now)
         self._ask(call)
@@ -132,20 +151,62 @@ class Exports:
         request, selection = call.request, call.selection
         if not isinstance(request, m.Export):
             raise KernelError("not an export", story=call.told())
-        lines = tuple(
-            write(candidate)
-            for candidate in selection.candidates
-            if request.name in ("", candidate.owner_user)
-        )
+        shown = [c for c in selection.candidates if request.name in ("", c.owner_user)]
+        lines = tuple(map(write, shown))
+        if request.name:
+            lines += self._named(request.name, shown)
         if walk.limit > 1 and sum(len(line.encode()) for line in lines) > PAGE_BYTES:
             # As JSON it is longer than the store could know: take fewer.
             walk.limit = max(1, min(walk.limit, len(lines)) // 2)
             self._ask(call)
             return
-        following = ""
-        if selection.next:
-            following = f"{self._state.boot.hex()}.{walk.places}.{selection.next}"
-        self._state.finish(call, m.Exported(lines=lines, next=following))
+        following = selection.next
+        if not following and not request.name and (rest := self._registers()):
+            following = f"{REST}0.{self._state.opaque('', rest)}"
+        self._state.finish(call, m.Exported(lines=lines, next=self._next(walk.places, following)))
+
+    def _next(self, places: int, after: str) -> str:
+        return f"{self._state.boot.hex()}.{places}.{after}" if after else ""
+
+    def _named(self, user: str, shown: list[Candidate]) -> tuple[str, ...]:
+        """The groups in the audiences of a user's units: of their members this user and the
+        agents of these units, since who else is there is not this user's to take along."""
+        groups = self._state.groups
+        agents = {c.owner_agent for c in shown}
+        return tuple(
+            line
+            for of, axes, own in (
+                (USERS, {c.partition.users for c in shown}, {user}),
+                (AGENTS, {c.partition.agents for c in shown}, agents),
+            )
+            for axis in sorted(axes, reverse=True)
+            if axis.kind == "group"
+            for line in groups.lines((of, axis.name), own)
+        )
+
+    def _registers(self) -> list[str]:
+        """All groups and grants, last the first line of the file."""
+        users, groups = self._state.users, self._state.groups
+        grants = [line for agent, held in users.all_grants() for line in write_grant(agent, *held)]
+        return [*[line for key in groups.all() for line in groups.lines(key)], *grants][::-1]
+
+    def _rest(self, places: int, after: str) -> m.Exported:
+        """A page of groups and grants."""
+        place, _, word = after.removeprefix(REST).partition(".")
+        rest = self._registers()
+        if word != self._state.opaque("", rest):
+            raise CallerError(
+                "groups or grants have changed since that page; begin the export again",
+                errno=Errno.ESTALE,
+                field="after",
+            )
+        first = last = int(place) if place.isascii() and place.isdigit() else 0
+        size = 0
+        while last < len(rest) and (last == first or size + len(rest[last].encode()) < PAGE_BYTES):
+            size += len(rest[last].encode())
+            last += 1
+        following = f"{REST}{last}.{word}" if last < len(rest) else ""
+        return m.Exported(lines=tuple(rest[first:last]), next=self._next(places, following))
 
     # -- import
 
@@ -156,17 +217,66 @@ class Exports:
         self._state.memory.check_room(channel)
         call = self._state.open(channel, frame, request)
         intake = call.work = Intake()
-        call.to(Step.COMMIT, self._state.now, f"{len(request.lines)} lines")
+        call.to(Step.LOOKUP, self._state.now, f"{len(request.lines)} lines")
+        lines: list[tuple[int, Line | GroupLine | GrantLine]] = []
         for place, text in enumerate(request.lines):
             try:
-                line = read(text)
+                lines.append((place, read(text)))
+            except CallerError as e:
+                intake.failed.append((place, e.message))
+        # Grants name groups, and so do units: whatever the order, these come first.
+        for kind in (GroupLine, GrantLine, Line):
+            for place, line in lines:
+                if isinstance(line, kind):
+                    self._take(call, intake, place, line)
+        self._go_on(call, intake)
+
+    def _take(
+        self, call: Call, intake: Intake, place: int, line: Line | GroupLine | GrantLine
+    ) -> None:
+        try:
+            if isinstance(line, Line):
                 unknown = self._state.groups.unknown(line.partition)
                 if unknown:
                     raise CallerError(f"there is no {unknown}; make it first")
-            except CallerError as e:
-                intake.failed.append((place, e.message))
-            else:
                 self._hand_out(call, intake, place, self._put(line))
+                return
+            save = (
+                self._join(call, line) if isinstance(line, GroupLine) else self._allow(call, line)
+            )
+        except CallerError as e:
+            intake.failed.append((place, e.message))
+            return
+        if save is None:
+            intake.known += 1
+        else:
+            intake.stored += 1
+            intake.saving += 1
+            self._state.emit(save)
+
+    def _join(self, call: Call, line: GroupLine) -> ins.SaveGroup | None:
+        """Let the members of a line join; nobody leaves. ``None``: they are there already."""
+        groups = self._state.groups
+        if groups.known(line.of, line.name) and all(
+            groups.member(line.of, line.name, member) for member in line.members
+        ):
+            return None
+        members = groups.join(m.GroupChange(name=line.name, of=line.of, add=line.members))
+        return ins.SaveGroup(call.key, line.of, line.name, members)
+
+    def _allow(self, call: Call, line: GrantLine) -> ins.SaveGrant | None:
+        """Let an agent hold what a line says beside what it holds. ``None``: it does already."""
+        held = self._state.users.grants(line.agent)
+        if held.users.issuperset(line.users) and held.scopes.issuperset(line.scopes):
+            return None
+        grant = m.Grant(agent=line.agent, users=line.users, scopes=line.scopes)
+        users, scopes = self._state.processes.grant(grant)
+        return ins.SaveGrant(call.key, line.agent, users, scopes)
+
+    def saved(self, call: Call) -> None:
+        """A group or a grant is durable."""
+        intake = _intake(call)
+        intake.saving -= 1
         self._go_on(call, intake)
 
     def _put(self, line: Line) -> Put:
@@ -189,9 +299,12 @@ class Exports:
             supersedes=line.supersedes,
             meta=line.meta,
             handle=opaque("s", line.agent, line.user, session) if session else "",
+            born_at=line.born_at or line.stored_at or 1,
         )
 
     def _hand_out(self, call: Call, intake: Intake, place: int, put: Put) -> None:
+        if call.step is Step.LOOKUP:
+            call.to(Step.COMMIT, self._state.now)
         seq = self._state.barrier.accept(put.partition)
         intake.pending[put.partition, seq] = place
         self._state.memory.hand_out(call, msgspec.structs.replace(put, seq=seq))
@@ -204,11 +317,7 @@ class Exports:
         place = intake.pending.pop((put.partition, put.seq))
         intake.secrets.update(outcome.secrets)
         if not outcome.errno:
-            intake.known += outcome.duplicate
-            intake.stored += not outcome.duplicate
-        elif outcome.errno == Errno.ENOENT and put.supersedes:
-            # What it once superseded is here no more (it was forgotten, or has expired).
-            self._hand_out(call, intake, place, msgspec.structs.replace(put, supersedes=""))
+            intake.stored += 1
         elif outcome.errno == Errno.EEXIST:
             intake.taken.append((place, put))
         else:
@@ -218,8 +327,12 @@ class Exports:
     def _go_on(self, call: Call, intake: Intake) -> None:
         if intake.pending:
             return
+        if intake.saving:
+            if call.step is not Step.LOOKUP:
+                call.to(Step.LOOKUP, self._state.now, "groups and grants")
+            return
         if intake.taken:
-            if call.step is Step.COMMIT:
+            if call.step is not Step.RETRIEVE:
                 call.to(Step.RETRIEVE, self._state.now, f"{len(intake.taken)} ids are taken")
             call.view = everything(self._state.barrier.partitions())
             self._ask(call)
@@ -238,10 +351,11 @@ class Exports:
     def _compared(self, call: Call, intake: Intake) -> None:
         place, put = intake.taken.pop()
         found = call.selection.candidates
-        if found and found[0].hit.unit.text == put.text:
+        what = _differs(found[0], put) if found else "owner"
+        if not what:
             intake.known += 1
         else:
-            intake.failed.append((place, f"unit {put.id} is there already, in other words"))
+            intake.failed.append((place, f"unit {put.id} is there already, with another {what}"))
         self._go_on(call, intake)
 
     # -- backup, statistics
@@ -270,6 +384,20 @@ class Exports:
 def _operator(channel: Channel, what: str) -> None:
     if not channel.who.operator:
         raise CallerError(f"only the operator {what}", errno=Errno.EPERM)
+
+
+def _differs(found: Candidate, put: Put) -> str:
+    """What a unit has otherwise than the line of its id; empty: nothing that can change."""
+    unit = found.hit.unit
+    for what, here, there in (
+        ("version", unit.version, put.version),
+        ("text", unit.text, put.text),
+        ("scope", found.partition, put.partition),
+        ("expiry", unit.expires_at, put.expires_at),
+    ):
+        if here != there:
+            return what
+    return ""
 
 
 def _intake(call: Call) -> Intake:

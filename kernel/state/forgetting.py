@@ -2,8 +2,8 @@
 ``erase.complete``).
 
 What is forgotten is in no view when the reply comes. Its receipt is issued later, when no file of
-the store holds anything of it. What is to go by query or by user is shown first and gets a word,
-a keyed hash over ids and versions; with that word all and only those go.
+the store holds anything of it. What is to go by user is counted first and gets a word, a keyed hash
+over ids and versions; with that word all and only those go. By query: :mod:`.matching`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state import receipts
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.memory import MAX_QUERY, Reading, check_span, compact
+from isovist.kernel.state.matching import Matching
+from isovist.kernel.state.memory import Reading
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
-from isovist.syscalls.names import check_kinds, check_name, check_text, check_time
+from isovist.syscalls.names import check_name
 from isovist.syscalls.operations import (
     Candidate,
     Drop,
     ListQuery,
     Outcome,
     Query,
-    SearchQuery,
 )
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ PAGE, PAGES = 500, 8
 """Units on a page, and pages, of the search for what comes from a forgotten unit: it is stored
 later, so it is among the newest."""
 MOST_DERIVED = 1000
-GONE = (0, Errno.ENOENT)
-"""Outcomes after which a unit is gone, by this call's doing or by another's."""
 
 
 class Forgetting:
@@ -46,16 +45,17 @@ class Forgetting:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._matching = Matching(state, self.drop)
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
         return {
-            m.ForgetMatching: self._matching,
+            m.ForgetMatching: self._matching.arrived,
             m.ForgetUser: self._user,
             m.ReceiptOf: self._receipt_of,
         }
 
     def readings(self) -> dict[type[m.Call], Reading]:
-        return {m.ForgetMatching: self, m.Forget: self}
+        return {m.ForgetMatching: self._matching, m.Forget: self}
 
     def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
         return {
@@ -90,10 +90,12 @@ class Forgetting:
         if None in call.drops.values():
             return
         if isinstance(call.request, m.ForgetMatching):
-            self._matching_dropped(call, outcome)
+            self._matching.dropped(call, outcome)
         elif outcome.errno:
             self._state.fail(call, error(outcome.errno, outcome.message))
         else:
+            # They superseded it; now they say that they supersede what it did.
+            call.work = outcome.heirs
             call.to(Step.RETRIEVE, self._state.now, "derived")
             self._state.memory.ask(call, self.query(call, self._state.calendar()))
 
@@ -104,9 +106,10 @@ class Forgetting:
 
     def answer(self, call: Call) -> None:
         """Say that the unit is gone, and what is known to come from it."""
-        request, resolved = call.request, call.resolved
-        if not isinstance(request, m.Forget) or resolved is None:
+        request, resolved, heirs = call.request, call.resolved, call.work
+        if not isinstance(request, m.Forget) or resolved is None or not isinstance(heirs, tuple):
             raise KernelError("forgotten for nobody", story=call.told())
+        derived = dict.fromkeys((*heirs, *(c.hit.unit.id for c in call.found)))
         self._state.finish(
             call,
             m.Forgotten(
@@ -114,7 +117,7 @@ class Forgetting:
                 user=resolved.user,
                 rule=resolved.rule,
                 receipt=call.receipt,
-                derived=tuple(c.hit.unit.id for c in call.found),
+                derived=tuple(derived),
             ),
         )
 
@@ -133,88 +136,13 @@ class Forgetting:
             del call.found[MOST_DERIVED:]
             self.answer(call)
 
-    # -- by query
-
-    def _matching(self, channel: Channel, frame: int, request: m.ForgetMatching) -> None:
-        check_text(request.query, "query", MAX_QUERY)
-        if not 1 <= request.k <= 100:
-            raise CallerError("k must be 1 to 100", field="k")
-        check_kinds(request.kinds)
-        check_span(request.since, request.until)
-        if request.confirm:
-            check_name(request.confirm, "confirm")
-        self._state.memory.check_room(channel)
-        call = self._state.memory.enter(channel, frame, request)
-        self._state.memory.hold(call, "both", request.barrier_ms)
-
     def query(self, call: Call, now: int) -> Query:
-        request = call.request
-        if isinstance(request, m.ForgetMatching):
-            return SearchQuery(
-                text=check_text(request.query, "query", MAX_QUERY),
-                k=request.k,
-                mode="hybrid",
-                now=now,
-                since=check_time(request.since, "since"),
-                until=check_time(request.until, "until"),
-                kinds=request.kinds,
-            )
         return ListQuery(limit=PAGE, now=now, after=call.selection.next)
 
     def took(self, call: Call) -> None:
-        if isinstance(call.request, m.Forget):
-            self._derived(call, call.request)
-        elif isinstance(call.request, m.ForgetMatching):
-            self._matched(call, call.request)
-        else:
+        if not isinstance(call.request, m.Forget):
             raise KernelError(f"{call.name} forgets nothing", story=call.told())
-
-    def _matched(self, call: Call, request: m.ForgetMatching) -> None:
-        """The dry run shows the own units among the matches; with their word they go."""
-        if call.resolved is None:
-            raise KernelError("matched for nobody", story=call.told())
-        pair = call.resolved.user, call.agent
-        own = [c for c in call.selection.candidates if (c.owner_user, c.owner_agent) == pair]
-        word = self._word(((c.hit.unit.id, c.hit.unit.version) for c in own), *pair) if own else ""
-        if request.confirm:
-            if word != request.confirm or self._being_written(own):
-                self._state.fail(call, changed())
-            else:
-                self._drop_all(call, own)
-            return
-        call.leave(self._state.now)
-        audits = self._state.audits
-        audits.record(call, tuple(map(audits.shown, own)))
-        units = tuple(compact(c.hit).unit for c in own)
-        self._state.finish(call, m.Matched(units=units, count=len(own), confirm=word))
-
-    def _being_written(self, own: Iterable[Candidate]) -> bool:
-        """Whether a write is under way where these units are: it may be a newer version of one,
-        and a removal takes whatever is there."""
-        accepted = self._state.barrier.accepted
-        snapshot = [(p, accepted(p)) for p in {c.partition: None for c in own}]
-        return bool(self._state.barrier.behind(("lexical",), snapshot))
-
-    def _drop_all(self, call: Call, own: list[Candidate]) -> None:
-        self._state.memory.check_room(self._state.channels[call.channel])
-        call.found = own
-        ops = [self.drop(call, c, self._state.barrier.accept(c.partition)) for c in own]
-        call.to(Step.COMMIT, self._state.now, f"{len(ops)} units")
-        for op in ops:
-            self._state.memory.hand_out(call, op)
-
-    def _matching_dropped(self, call: Call, last: Outcome) -> None:
-        failures = [errno for errno in call.drops.values() if errno not in GONE]
-        if failures:
-            left = f"{len(failures)} of {len(call.drops)} units are still there"
-            message = f"{last.message}: {left}" if last.message else left
-            self._state.fail(call, error(failures[0] or Errno.EIO, message))
-            return
-        call.leave(self._state.now)
-        audits = self._state.audits
-        audits.record(call, tuple(map(audits.shown, call.found)))
-        count = len(call.drops)
-        self._state.finish(call, m.Matched(units=(), count=count, confirm="", receipt=call.receipt))
+        self._derived(call, call.request)
 
     # -- a user
 
@@ -269,6 +197,8 @@ class Forgetting:
 
     def _receipt_of(self, channel: Channel, frame: int, request: m.ReceiptOf) -> None:
         check_name(request.receipt, "receipt")
+        if not receipts.may_read(self._state, channel.who, request.user, request.receipt):
+            raise no_receipt()
         call = self._state.open(channel, frame, request)
         call.to(Step.LOOKUP, self._state.now)
         self._state.emit(ins.FindReceipt(call.key, request.receipt))
@@ -278,8 +208,7 @@ class Forgetting:
         if call is None or not isinstance(call.request, m.ReceiptOf):
             return
         if receipt is None:
-            e = CallerError("no such receipt", errno=Errno.ENOENT, field="receipt")
-            self._state.fail(call, e)
+            self._state.fail(call, no_receipt())
         elif receipt.issued_at or not call.request.wait:
             self._state.finish(
                 call,
@@ -299,6 +228,7 @@ class Forgetting:
                 self._state.emit(ins.FindReceipt(call.key, call.request.receipt))
 
     def validate(self) -> None:
+        self._matching.validate()
         for call in self._state.calls.values():
             assert None not in call.drops.values() or call.step is Step.COMMIT, call
 
@@ -307,11 +237,19 @@ class Forgetting:
     def _promise(self, call: Call) -> None:
         """Make out the call's receipt: opaque, so whoever was not given it cannot ask for it.
         Forgetting goes on where its call ends early, so the story of that end names it too."""
-        call.receipt = self._state.opaque("r", self._state.boot, call.key)
+        request = call.request
+        user = call.resolved.user if call.resolved else ""
+        user = request.name if isinstance(request, m.ForgetUser) else user
+        call.receipt = receipts.name_of(self._state, call.key, user)
         call.tell(self._state.now, f"receipt {call.receipt}")
 
     def _word(self, units: Iterable[tuple[str, int]], *whose: str) -> str:
         return self._state.opaque("w", whose, tuple(sorted(units)))
+
+
+def no_receipt() -> CallerError:
+    """The same words whether there is none, or it is about another user's memories."""
+    return CallerError("no such receipt", errno=Errno.ENOENT, field="receipt")
 
 
 def changed() -> IsovistError:

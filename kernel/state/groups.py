@@ -9,16 +9,17 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.users import own_user
+from isovist.kernel.state.users import EVERY, own_user
 from isovist.kernel.state.views import Membership, view_of
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
-from isovist.syscalls.names import check_name
+from isovist.syscalls.exchange import write_group
+from isovist.syscalls.names import check_group, check_name
 from isovist.syscalls.operations import CountQuery
 from isovist.syscalls.records import Axis, Group, Partition, Reader, Seen, View
 
@@ -74,12 +75,39 @@ class Groups:
     def known(self, of: Of, name: str) -> bool:
         return (of, name) in self._members
 
+    def member(self, of: str, name: str, member: str) -> bool:
+        """True iff ``member`` is in that group; of a group that there is not nobody is."""
+        return member in self._members.get((of, name), ())
+
     def within(self, of: Of, narrow: Axis, wide: Axis) -> bool:
         """True iff whoever ``narrow`` admits now, ``wide`` admits too."""
         if wide.kind == "all" or narrow == wide:
             return True
         one_of = narrow.kind == "one" and wide.kind == "group"
-        return one_of and narrow.name in self._members.get((of, wide.name), ())
+        return one_of and self.member(of, wide.name, narrow.name)
+
+    def all(self) -> list[tuple[Of, str]]:
+        """All groups, by axis and name, sorted."""
+        found = sorted(self._members)
+        return [("users" if of == "users" else "agents", name) for of, name in found]
+
+    def lines(self, key: tuple[Of, str], among: Collection[str] | None = None) -> list[str]:
+        """A group in the lines of an export, with those of its members that are ``among`` these
+        (``None``: all). Of a group that there is not, none."""
+        members = self._members.get(key)
+        if members is None:
+            return []
+        shown = members if among is None else members.intersection(among)
+        return write_group(*key, tuple(sorted(shown)))
+
+    def join(self, request: m.GroupChange) -> tuple[str, ...]:
+        """Let members join, where they may; gives who is in the group then."""
+        self._check(request)
+        key = request.of, request.name
+        self._members.setdefault(key, set())
+        for member in request.add:
+            self._join(*key, member)
+        return tuple(sorted(self._members[key]))
 
     def forget(self, user: str) -> None:
         """A forgotten user is in no group any more (the store has removed it from its own)."""
@@ -105,9 +133,7 @@ class Groups:
         self._check(request)
         call = self._state.open(channel, frame, request)
         key = request.of, request.name
-        self._members.setdefault(key, set())
-        for member in request.add:
-            self._join(*key, member)
+        self.join(request)
         for member in request.remove:
             self._leave(*key, member)
         call.to(Step.LOOKUP, self._state.now)
@@ -118,11 +144,16 @@ class Groups:
 
     def _check(self, request: m.GroupChange) -> None:
         key = request.of, check_name(request.name, "name")
+        if key not in self._members:
+            check_group(request.name, "name")
         for field, members in (("add", request.add), ("remove", request.remove)):
             for member in members:
                 # An agent that serves nobody is a user of its own, and may be a member as such.
                 own = request.of == "users" and member == own_user(member.partition("/")[2])
                 check_name(member.partition("/")[2] if own else member, field)
+                if member == EVERY:
+                    raise CallerError(f"{field}: {EVERY!r} is no member; for all there is the "
+                                      "scope all", field=field)  # fmt: skip
         both = set(request.add) & set(request.remove)
         if both:
             raise CallerError(f"{min(both)!r} cannot both join and leave", field="remove")

@@ -87,6 +87,22 @@ class Abort(Instruction, frozen=True, gc=False):
     key: int
 
 
+class Pause(Instruction, frozen=True, gc=False):
+    """Stop decoding request ``key`` but keep what it has; its slot goes to another at once."""
+
+    model: str
+    gen: int
+    key: int
+
+
+class Resume(Instruction, frozen=True, gc=False):
+    """Go on with a paused request."""
+
+    model: str
+    gen: int
+    key: int
+
+
 class StartProcess(Instruction, frozen=True, gc=False):
     """Start process ``pid``; attach its channel, then send ``Spawned`` or ``SpawnFailed``."""
 
@@ -169,6 +185,23 @@ class Scrub(Instruction, frozen=True, gc=False):
     waits for that; send ``ReceiptsIssued``."""
 
     soon: bool = False
+
+
+class FindLapsed(Instruction, frozen=True, gc=False):
+    """Find at most ``limit`` units that have expired by ``at`` (ns since 1970 UTC); send
+    ``Lapsed`` with the same ``look``."""
+
+    look: int
+    at: int
+    limit: int
+
+
+class Swept(Instruction, frozen=True, gc=False):
+    """So many ``units`` that had expired are gone; to be logged, with the ``call`` under which
+    their record is found: nobody else was given it."""
+
+    call: str
+    units: int
 
 
 class SaveGroup(Instruction, frozen=True, gc=False):

@@ -25,6 +25,7 @@ from isovist.syscalls.names import (
     check_name,
     check_text,
     check_time,
+    dropped,
 )
 from isovist.syscalls.operations import (
     Drop,
@@ -52,6 +53,8 @@ from isovist.syscalls.records import (
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
 
+_KERNEL = -1
+"""As the key of a call: the write is the kernel's own."""
 MAX_QUERY = 8 * 1024
 """Bytes of a query; a longer user turn is cut for retrieval, a longer search is refused."""
 
@@ -121,7 +124,7 @@ class Memory:
         audience, note = self._audience(channel, request, resolved.user)
         self.check_room(channel)
         call = self._state.open(channel, frame, request, resolved)
-        call.note = note
+        call.note = "; ".join(filter(None, (note, dropped(request.text))))
         self.put(
             call,
             audience,
@@ -164,6 +167,12 @@ class Memory:
         self._unanswered[call.channel] += 1
         self._state.emit(ins.Commit(op))
 
+    def hand_out_own(self, op: Op) -> None:
+        """A write that no call asks for: readers wait for it like for any other."""
+        self._writers[op.partition, op.seq] = _KERNEL, 0
+        self._unanswered[0] += 1
+        self._state.emit(ins.Commit(op))
+
     def _answered(self, op: Op) -> int:
         """The key of the call that wrote ``op``; 0 where that is answered already."""
         key, channel = self._writers.pop((op.partition, op.seq), (0, 0))
@@ -198,6 +207,10 @@ class Memory:
         self._written(outcome)
         # Visible first, then acknowledged: whoever hears of the write can already find it.
         self._show(op, ("lexical",) if outcome.chunks else LEGS)
+        self._state.sweeping.note(op)
+        if key == _KERNEL:
+            self._state.sweeping.answered(outcome)
+            return
         call = self._state.calls.get(key)
         if call is None:
             return
@@ -247,6 +260,9 @@ class Memory:
             return
         # The number is void: it is visible as nothing, so nobody waits for it.
         self._show(op, LEGS)
+        if key == _KERNEL:
+            self._state.sweeping.answered(event.outcome)
+            return
         call = self._state.calls.get(key)
         if call is None:
             return
@@ -257,7 +273,8 @@ class Memory:
         elif isinstance(call.request, m.Import):
             self._state.exports.settled(call, event.outcome)
         else:
-            self._state.fail(call, error(event.outcome.errno, event.outcome.message))
+            failure = event.outcome
+            self._state.fail(call, error(failure.errno, failure.message, failure.field))
 
     def _embedded(self, op: Vectors, failed: bool) -> None:
         self._state.barrier.embedded(op.partition, op.id, op.seq, failed)

@@ -161,20 +161,29 @@ class Processes:
     def _grant(self, channel: Channel, frame: int, request: m.Grant) -> None:
         if not channel.who.operator:
             raise CallerError("only the operator grants", errno=Errno.EPERM)
+        self._check_grant(request)
+        call = self._state.open(channel, frame, request)
+        users, scopes = self.grant(request)
+        if request.revoke:
+            self._unbind(request.agent, set(request.users))
+        call.to(Step.LOOKUP, self._state.now)
+        self._state.emit(ins.SaveGrant(call.key, request.agent, users, scopes))
+
+    def _check_grant(self, request: m.Grant) -> None:
         check_name(request.agent, "agent")
         for user in request.users:
             if user != EVERY:
                 check_name(user, "users")
         self._state.sharing.check_grant(request.scopes, request.revoke)
-        call = self._state.open(channel, frame, request)
+
+    def grant(self, request: m.Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Grant or revoke, where that may be; gives the users and scopes that the agent then
+        holds."""
+        self._check_grant(request)
         held = self._state.users.grant(
             request.agent, set(request.users), set(request.scopes), request.revoke
         )
-        if request.revoke:
-            self._unbind(request.agent, set(request.users))
-        call.to(Step.LOOKUP, self._state.now)
-        users, scopes = tuple(sorted(held.users)), tuple(sorted(held.scopes))
-        self._state.emit(ins.SaveGrant(call.key, request.agent, users, scopes))
+        return tuple(sorted(held.users)), tuple(sorted(held.scopes))
 
     def _unbind(self, agent: str, users: set[str]) -> None:
         """A revoked user is lost to running instances too, where they were spawned for it."""

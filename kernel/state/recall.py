@@ -16,7 +16,16 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Generation, Step
 from isovist.kernel.state.chat import CANDIDATES, QUERY, default_budget
 from isovist.kernel.state.memory import MAX_QUERY, Reading, check_span
-from isovist.kernel.state.rounds import Key, cut, date_of, entry, heading, key_of, rounds_of
+from isovist.kernel.state.rounds import (
+    Key,
+    cut,
+    date_of,
+    entry,
+    heading,
+    key_of,
+    parts_of,
+    rounds_of,
+)
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.names import check_kinds, check_name, check_text, check_time
@@ -78,6 +87,7 @@ class Recall:
         check_name(request.session, "session")
         _check(request.round, "round", 0, LAST_ROUND)
         _check(request.window, "window", 0, 10)
+        _check(request.part, "part", 0, 100)
         self._enter(channel, frame, request, "lexical")
 
     def _session_search(self, channel: Channel, frame: int, request: m.SessionSearch) -> None:
@@ -193,11 +203,17 @@ class Recall:
         if not candidates:
             self._state.fail(call, no_round())
             return
+        part, parts = request.part, max(parts_of(c.hit.unit.text) for c in candidates)
+        if part >= parts:
+            last = f"part must be 0 to {parts - 1}: no message of these rounds is longer"
+            self._state.fail(call, CallerError(last, field="part"))
+            return
         pieces = [
-            (self._round(call, units, "\n".join(cut(c.hit.unit.text) for c in units)), units)
+            (self._round(call, shown, "\n".join(cut(c.hit.unit.text, part) for c in shown)), shown)
             for units in rounds_of(candidates)
+            if (shown := [c for c in units if not part or cut(c.hit.unit.text, part)])
         ]
-        self._finish(call, pieces, bool(call.selection.next))
+        self._finish(call, pieces, bool(call.selection.next) or part + 1 < parts, parts)
 
     def _found_sessions(self, call: Call, request: m.SessionSearch) -> None:
         if call.turn == 1:
@@ -228,8 +244,7 @@ class Recall:
             for units in rounds_of(whole.get(session, alone)):
                 text = "\n".join(c.hit.unit.text for c in units)
                 pieces.append((self._round(call, units, text, found[0].hit.score), units))
-        more = call.turn == 2 and _is_cut(call.selection.candidates, call.selection.next)
-        self._finish(call, pieces, more)
+        self._finish(call, pieces, call.turn == 2 and bool(call.selection.next))
 
     def _walked(self, call: Call, request: m.FullContext) -> None:
         """Newest first until no more fits, then turned round."""
@@ -361,7 +376,9 @@ class Recall:
         audits = self._state.audits
         audits.record(call, tuple(map(audits.shown, shown)))
 
-    def _finish(self, call: Call, pieces: Sequence[Piece], truncated: bool = False) -> None:
+    def _finish(
+        self, call: Call, pieces: Sequence[Piece], truncated: bool = False, parts: int = 1
+    ) -> None:
         """Reply with as many rounds as fit, whole ones only."""
         kept: list[Piece] = []
         room = ROOM
@@ -383,12 +400,9 @@ class Recall:
                 rule=call.resolved.rule,
                 barrier=call.barrier,
                 truncated=truncated,
+                parts=parts,
             ),
         )
-
-
-def _is_cut(candidates: Sequence[Candidate], more: str) -> bool:
-    return bool(more) or len(candidates) >= RoundsQuery(wanted=(), now=0).limit
 
 
 def _check(value: int, field: str, low: int, high: int) -> None:

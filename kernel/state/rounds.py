@@ -14,6 +14,8 @@ from isovist.syscalls.records import Unit
 MESSAGE = 4000
 """Characters of one message in a round that is read [S 3.3]."""
 CUT = " […]"
+PART = MESSAGE - 2 * len(CUT)
+"""Characters of a longer message in one part of it, without the marks of where it goes on."""
 
 _MESSAGE = re.compile(r"\n(?=(?:User|Assistant): )")
 """Where a stored exchange goes on with the next message."""
@@ -33,12 +35,27 @@ def rounds_of(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     return [list(group) for _, group in groupby(candidates, key=lambda c: key_of(c.hit.unit))]
 
 
-def cut(text: str) -> str:
-    """``text`` with each of its messages at most ``MESSAGE`` characters long."""
-    return "\n".join(
-        part if len(part) <= MESSAGE else part[: MESSAGE - len(CUT)] + CUT
-        for part in _MESSAGE.split(text)
-    )
+def cut(text: str, part: int = 0) -> str:
+    """``text`` with each of its messages at most ``MESSAGE`` characters long. ``part`` (from 0)
+    says which stretch of a longer message; after part 0 those alone that are as long are there."""
+    pieces = (_piece(message, part) for message in _MESSAGE.split(text))
+    return "\n".join(piece for piece in pieces if piece or not part)
+
+
+def parts_of(text: str) -> int:
+    """In how many parts all of ``text`` can be read."""
+    longest = max(map(len, _MESSAGE.split(text)))
+    return 1 if longest <= MESSAGE else -(-longest // PART)
+
+
+def _piece(message: str, part: int) -> str:
+    if len(message) <= MESSAGE:
+        return "" if part else message
+    start, stop = part * PART, (part + 1) * PART
+    if start >= len(message):
+        return ""
+    before, after = CUT.strip() + " " if part else "", CUT if stop < len(message) else ""
+    return f"{before}{message[start:stop]}{after}"
 
 
 def date_of(unit: Unit) -> str:

@@ -1,16 +1,17 @@
 """Who may publish to whom: the rules for the audience of a unit, here and nowhere else.
 
 A unit that reaches its own user alone (whatever the agents) exposes nothing to others, so that
-takes no right. To reach other users takes a grant of the agent that writes, and the reusable
-stream (promise ``protected.stays``). A new unit that may not go where it was meant to is private
-(promise ``private.default``); a change of an audience that may not be made is an error.
+takes no grant. To reach other users takes a grant of the agent that writes, and the reusable
+stream (promise ``protected.stays``). Into a group publishes who is in it. A new unit that may not
+go where it was meant to is private (promise ``private.default``); a change of an audience that may
+not be made is an error.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isovist.kernel.state.users import Principal
+from isovist.kernel.state.users import OPERATOR, Principal
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import check_name
 from isovist.syscalls.operations import Candidate
@@ -36,38 +37,62 @@ class Sharing:
         if scope is None:
             return pair, ""
         asked = audience_of(scope, user, agent)
-        if asked is None or self._state.groups.unknown(asked):
-            return pair, "unknown scope, stored as private"
-        why = self.refusal(who, asked, stream)
-        return (pair, f"{why}, stored as private") if why else (asked, "")
+        why = f"unknown scope{_hint(scope)}"
+        if asked is not None:
+            why = self.refusal(who, asked, user, stream)
+        return (pair, f"{why}, stored as private") if why or asked is None else (asked, "")
 
-    def refusal(self, who: Principal, partition: Partition, stream: str) -> str:
-        """Why ``who`` may not publish to ``partition``; empty: it may."""
-        if partition.users.kind == "one":
-            return ""
-        needed = grant_for(partition)
-        if needed not in self._state.users.grants(who.agent).scopes:
-            return f"no grant to publish to {needed} scope"
-        if stream != "reusable":
+    def refusal(
+        self, who: Principal, to: Partition, user: str, stream: str, *, narrows: bool = False
+    ) -> str:
+        """Why ``who`` may not let a unit of ``user`` and its own agent reach ``to``; empty: it may.
+
+        The one rule for what is new, changed or given another audience. To reach other users
+        takes a grant (not to narrow what reached them), and always the reusable stream. Into a
+        group only its members publish: else an owner would not see the unit, and who has left
+        would still speak there. The operator that acts as itself holds all grants, and may
+        publish into any group that there is. To an agent a group that there is not and one that
+        it has no right to are the same.
+        """
+        needed = grant_for(to)
+        if acts_as_itself(who):
+            if unknown := self._state.groups.unknown(to):
+                return f"there is no {unknown}"
+        else:
+            held = self._state.users.grants(who.agent).scopes
+            if needed and not narrows and needed not in held:
+                return f"no grant to publish to {needed} scope"
+            if outside := self._outside(to, user, who.agent):
+                return outside
+        if needed and stream != "reusable":
             return f"the protected stream cannot reach {needed} scope"
         return ""
 
+    def _outside(self, to: Partition, user: str, agent: str) -> str:
+        """Which group of ``to`` the owner is not in; empty: none."""
+        member = self._state.groups.member
+        for of, axis, name in (("users", to.users, user), ("agents", to.agents, agent)):
+            if axis.kind == "group" and not member(of, axis.name, name):
+                return f"only members publish to {axis}: {name!r} is not in that group of {of}"
+        return ""
+
     def check_still(self, who: Principal, found: Candidate) -> None:
-        """A grant that was taken away ends what it allowed, new words in an old unit included.
+        """A right that was taken away ends what it allowed, new words in an old unit included.
         Raises ``EPERM``."""
-        why = self.refusal(who, found.partition, found.hit.unit.stream)
+        why = self.refusal(who, found.partition, found.owner_user, found.hit.unit.stream)
         if why:
             raise CallerError(why, errno=Errno.EPERM, field="id")
 
-    def target(self, scope: str, user: str, agent: str) -> Partition:
+    def target(self, who: Principal, scope: str, user: str, agent: str) -> Partition:
         """The audience that a re-scope names. Raises ``EINVAL``: it must not end up elsewhere."""
         asked = audience_of(scope, user, agent)
         if asked is None:
             raise CallerError(
-                "scope must be pair, user, agent, global, or two axes as in own/all, @team/own",
+                "scope must be pair, user, agent, global, or two axes as in own/all, "
+                f"@team/own{_hint(scope)}",
                 field="scope",
             )
-        unknown = self._state.groups.unknown(asked)
+        unknown = acts_as_itself(who) and self._state.groups.unknown(asked)
         if unknown:
             raise CallerError(f"scope: there is no {unknown}", field="scope")
         return asked
@@ -84,7 +109,8 @@ class Sharing:
         narrows = groups.within("users", to.users, source.users) and groups.within(
             "agents", to.agents, source.agents
         )
-        why = "" if narrows else self.refusal(who, to, found.hit.unit.stream)
+        stream = found.hit.unit.stream
+        why = self.refusal(who, to, found.owner_user, stream, narrows=narrows)
         if why:
             raise CallerError(f"scope: {why}", errno=Errno.EPERM, field="scope")
 
@@ -103,7 +129,20 @@ class Sharing:
 
 
 def grant_for(partition: Partition) -> str:
-    """The scope that a grant must name for an audience that reaches other users."""
+    """The scope that a grant must name for an audience; empty where it reaches its own user
+    alone."""
+    if partition.users.kind == "one":
+        return ""
     if partition.users.kind == "group":
         return str(partition.users)
     return "agent" if partition.agents.kind == "one" else "global"
+
+
+def acts_as_itself(who: Principal) -> bool:
+    """The operator's channel may act as any agent, and has then that agent's rights."""
+    return who.operator and who.agent == OPERATOR
+
+
+def _hint(scope: str) -> str:
+    """Of a group's bare name, as grants have it, what is missing."""
+    return f" (write {scope}/own or {scope}/all)" if audience_of(f"{scope}/own", "", "") else ""

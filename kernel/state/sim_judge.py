@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVar
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.sim_recall import RecallBooks
 from isovist.kernel.state.sim_world import MS, SECOND, Store
 from isovist.syscalls import messages as m
-from isovist.syscalls.errors import Errno
+from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.exchange import GrantLine, GroupLine, read
 from isovist.syscalls.operations import Drop, Move, Op, Put, ReadQuery, Vectors
 from isovist.syscalls.records import LEGS, Axis, Leg, Partition
 
@@ -26,9 +28,9 @@ LIVES = 2
 """Lives of a driver that one chat may see."""
 CHOOSY = (m.Search, m.Chat, m.Prefetch)
 """They say which legs to wait for."""
-BOTH = (m.MemorySearch, m.SessionSearch, m.ForgetMatching)
+BOTH = (m.MemorySearch, m.SessionSearch)
 """They wait for both."""
-RECALL = (m.MemoryRead, m.FullContext, m.MemoryFiles)
+RECALL = (m.MemoryRead, m.FullContext, m.MemoryFiles, m.ForgetMatching)
 AUDITED = (*CHOOSY, *BOTH, *RECALL)
 """Each of them leaves a record."""
 READERS = (*AUDITED, m.Read, m.MemoryList, m.ViewOf)
@@ -37,7 +39,7 @@ SERVED = (*READERS, *CHANGES, m.Remember)
 """Requests that are for a user."""
 OPERATORS = (
     m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
-    m.Statistics,
+    m.Statistics, m.Schedule,
 )  # fmt: skip
 """Requests that the operator alone may make."""
 TELLING = (
@@ -120,6 +122,8 @@ class Life:
     up: bool = False
     dead: bool = False
     busy: set[int] = field(default_factory=set)
+    paused: set[int] = field(default_factory=set)
+    """Some of the busy ones."""
 
 
 def own(agent: str) -> str:
@@ -160,8 +164,9 @@ class Judge:
         limit: int,
         grants: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
         groups: Mapping[tuple[str, str], tuple[str, ...]],
+        quotas: bool = False,
     ) -> None:
-        self.store, self.slots, self.limit = store, slots, limit
+        self.store, self.slots, self.limit, self.quotas = store, slots, limit, quotas
         self.counts: Counter[str] = Counter()
         self.clock = 0
         self.channels: dict[int, Who] = {}
@@ -186,6 +191,8 @@ class Judge:
         self._audited: set[str] = set()
         self._to_audit = 0
         self._audit: m.Record | None = None
+        self._wall = 0
+        """The calendar at virtual time 0."""
         self._now: Asked | None = None
         """Whose call the event at hand is about."""
         self._watch: dict[type[ins.Instruction], Callable[[Any], None]] = {
@@ -194,6 +201,8 @@ class Judge:
             ins.Retrieve: self._retrieve,
             ins.Render: self._render,
             ins.Decode: self._decode,
+            ins.Pause: self._pause,
+            ins.Resume: self._resume,
             ins.Audit: self._audit_record,
             ins.SaveGrant: self._save_grant,
             ins.Purge: self._purge,
@@ -214,6 +223,8 @@ class Judge:
             self.channels[event.channel] = who
         elif isinstance(event, ev.Arrived | ev.Malformed) and event.channel in self.channels:
             self._now = self._ask(event, fault)
+        elif isinstance(event, ev.Tick) and event.wall:
+            self._wall = event.wall - event.now
         elif isinstance(event, ev.Purged):
             self._purged(event.user)
         elif isinstance(event, ev.Exited | ev.SpawnFailed):
@@ -263,6 +274,11 @@ class Judge:
         for waiting in self.asked.values():
             demand(not waiting, f"{_name(waiting[0])} hangs")
         demand(len(self._audited) == self._to_audit, "a search or chat without its record")
+        # Word statistics count what is stored, so what is stored must be what lives.
+        now = self._wall + self.clock
+        for partition, units in self.store.units.items():
+            over = [u for u, h in units.items() if h.expires_at is not None and h.expires_at <= now]
+            demand(not over, f"{over} have expired, and still count in {partition.scope}")
 
     # -- requests
 
@@ -315,7 +331,7 @@ class Judge:
             asked.deadline = asked.at + 120 * SECOND
         if asked.deadline is not None:
             heappush(self._deadlines, (asked.deadline, key, asked))
-        if isinstance(request, READERS):
+        if isinstance(request, READERS) and not _says_yes(request):
             self._hold(asked, request)
 
     def _accept(self, asked: Asked) -> None:
@@ -381,6 +397,7 @@ class Judge:
         if errno == Errno.EAGAIN:
             writes = isinstance(request, (m.Remember, m.Import, *CHANGES))
             full = who.open >= self.limit or (writes and who.writes >= self.limit)
+            full = full or (self.quotas and isinstance(request, m.Chat))
             demand(full, "EAGAIN below the limit")
         elif errno == Errno.EPERM and answer.field == "user":
             demand(asked.user is None, f"{_name(asked)} was refused a user that it may serve")
@@ -520,6 +537,11 @@ class Judge:
 
     def _commit(self, i: ins.Commit) -> None:
         op, asked = i.op, self._now
+        if isinstance(op, Drop) and op.expired:
+            demand(op.id in self.store.lapsed, f"{op} of what has not expired")
+            demand(not op.receipt, f"{op}: nobody asked for a receipt")
+            self._number(op.partition, op.seq)
+            return
         if asked is None or asked.request is None or isinstance(op, Vectors):
             raise Violation(f"{op} that nobody asked for")
         asked.commit = op
@@ -557,6 +579,7 @@ class Judge:
         scope = asked.request.scope if isinstance(asked.request, m.Rescope) else ""
         demand(self._named(asked, scope) == op.to, f"{op} to where nobody wished")
         demand(op.to != op.partition and not self._strange(op.to), f"{op} to nowhere")
+        demand(self._inside(asked, op.to), f"{op} into a group that its owner is not in")
         if op.to.users.kind == "one":
             return
         inside = True
@@ -582,11 +605,28 @@ class Judge:
         axes = (("users", partition.users), ("agents", partition.agents))
         return any(a.kind == "group" and (of, a.name) not in self._groups for of, a in axes)
 
+    def _inside(self, asked: Asked, partition: Partition) -> bool:
+        """True iff the owner is in every group of the audience; of the operator, who acts as
+        itself, that is not asked."""
+        who = asked.who
+        return (who.operator and who.agent == "operator") or all(
+            axis.kind != "group" or name in self._groups.get((of, axis.name), ())
+            for of, axis, name in (
+                ("users", partition.users, asked.user or ""),
+                ("agents", partition.agents, who.agent),
+            )
+        )
+
     def _may(self, asked: Asked, partition: Partition, stream: str) -> bool:
-        """True iff the agent may publish there: other users than its own are for the granted."""
+        """True iff the agent may publish there: other users than its own are for the granted (the
+        operator itself is), and a group is for its members."""
         users, agents = partition.users, partition.agents
+        if not self._inside(asked, partition):
+            return False
         if users.kind == "one":
             return True
+        if asked.who.operator and asked.who.agent == "operator":
+            return stream == "reusable"
         wider = "agent" if agents.kind == "one" else "global"
         needed = f"@{users.name}" if users.kind == "group" else wider
         _, scopes = self._granted.get(asked.who.agent, (set(), set()))
@@ -683,11 +723,27 @@ class Judge:
         asked, life = self.keys[i.key], self._lives[i.model, i.gen]
         demand(life.up and not life.dead, "decoding on a driver that is not up")
         life.busy.add(i.key)
-        demand(len(life.busy) <= self.slots[i.model], "more requests than the driver has slots")
+        self._fits(i.model, life)
         demand(not asked.answer and not asked.who.gone, "decoding for a call that has ended")
         asked.lives += 1
         demand(asked.lives <= LIVES, "a chat was tried too often")
         asked.words = []
+
+    def _pause(self, i: ins.Pause) -> None:
+        life = self._lives[i.model, i.gen]
+        demand(i.key in life.busy - life.paused, "a pause of what does not run")
+        life.paused.add(i.key)
+
+    def _resume(self, i: ins.Resume) -> None:
+        life = self._lives[i.model, i.gen]
+        demand(i.key in life.paused, "going on with what was not paused")
+        demand(not self.keys[i.key].answer, "going on with a call that has ended")
+        life.paused.remove(i.key)
+        self._fits(i.model, life)
+
+    def _fits(self, model: str, life: Life) -> None:
+        running = len(life.busy) - len(life.paused)
+        demand(running <= self.slots[model], "more requests than the driver has slots")
 
     def _driver_speaks(self, event: ev.Token | ev.DriverUp | ev.DriverDone) -> None:
         life = self._lives[event.model, event.gen]
@@ -701,6 +757,7 @@ class Judge:
                 asked.words.append(event.text)
             else:
                 life.busy.remove(event.key)
+                life.paused.discard(event.key)
                 self._deaths[event.model] = 0
 
     def _driver_dies(self, event: ev.DriverDied) -> list[Asked]:
@@ -711,6 +768,7 @@ class Judge:
         self._deaths[event.model] += 1
         dying = [self.keys[key] for key in sorted(life.busy)]
         life.busy.clear()
+        life.paused.clear()
         return [asked for asked in dying if not asked.answer and not asked.who.gone]
 
     @staticmethod
@@ -726,8 +784,19 @@ class Judge:
 
     def _audit_record(self, i: ins.Audit) -> None:
         demand(i.record.call not in self._audited, "two records of one call")
+        if i.record.syscall == "expired":
+            self._swept(i.record)
+            return
         self._audited.add(i.record.call)
         self._audit = i.record
+
+    def _swept(self, record: m.Record) -> None:
+        """All and only what had expired is named, and it is gone."""
+        demand((record.agent, record.user) == ("", ""), "a sweep in somebody's name")
+        named = {unit.unit for unit in record.units}
+        demand(named and named <= self.store.lapsed, f"{record} names what has not expired")
+        left = {u for units in self.store.units.values() for u in named.intersection(units)}
+        demand(left <= self.store.reborn, f"{record}, and {left} are still there")
 
     def _audited_as(self, asked: Asked, answer: m.AnyReply) -> None:
         record, self._audit = self._audit, None
@@ -738,14 +807,25 @@ class Judge:
         demand(record.errno == errno, f"recorded as {record.errno}: {answer}")
         if asked.released:
             self._fresh(asked, record.barrier.state, record.barrier.lagging)
-        else:
+        elif not _says_yes(asked.request):
             demand(record.barrier.state == "timed_out", "ready, and it never passed the barrier")
 
     def _save_grant(self, i: ins.SaveGrant) -> None:
         asked = self._now
-        if asked is None or not isinstance(asked.request, m.Grant) or not asked.who.operator:
+        if asked is None or not asked.who.operator:
             raise Violation("a grant that no operator made")
         request = asked.request
+        if isinstance(request, m.Import):
+            said = [one for one in _lines(request, GrantLine) if one.agent == i.agent]
+            named = {user for one in said for user in one.users}
+            filled = {scope for one in said for scope in one.scopes}
+            held = self._granted.setdefault(i.agent, (set(), set()))
+            for had, has, more in ((held[0], i.users, named), (held[1], i.scopes, filled)):
+                demand(had <= set(has) <= had | more, f"{i} by an import")
+                had.update(has)
+            return
+        if not isinstance(request, m.Grant):
+            raise Violation("a grant that nobody asked for")
         users, scopes = self._granted.setdefault(request.agent, (set(), set()))
         if request.revoke:
             users.difference_update(users.copy() if "*" in request.users else request.users)
@@ -784,10 +864,19 @@ class Judge:
 
     def _save_group(self, i: ins.SaveGroup) -> None:
         asked = self._now
-        if asked is None or not isinstance(asked.request, m.GroupChange) or not asked.who.operator:
+        if asked is None or not asked.who.operator:
             raise Violation("a group that no operator changed")
         request = asked.request
-        members = self._groups.setdefault((request.of, request.name), set())
+        members = self._groups.setdefault((i.of, i.name), set())
+        if isinstance(request, m.Import):
+            said = _lines(request, GroupLine)
+            here = [one.members for one in said if (one.of, one.name) == (i.of, i.name)]
+            named = {member for some in here for member in some}
+            demand(members <= set(i.members) <= members | named, f"{i} by an import")
+            members.update(i.members)
+            return
+        if not isinstance(request, m.GroupChange) or (request.of, request.name) != (i.of, i.name):
+            raise Violation("a group that nobody asked for")
         members |= set(request.add)
         members -= set(request.remove)
         demand((i.of, i.name, set(i.members)) == (request.of, request.name, members), "members")
@@ -831,7 +920,26 @@ class Judge:
         raise Violation(f"the kernel reports a bug of its own: {i.message} {i.story}")
 
 
+def _says_yes(request: object) -> bool:
+    """What was named before is forgotten without another look, so it waits for no leg."""
+    return isinstance(request, m.ForgetMatching) and bool(request.confirm)
+
+
 def _name(asked: Asked) -> str:
     return (
         f"{asked.request or 'malformed'} of {asked.who.agent}, frame {asked.channel}/{asked.frame}"
     )
+
+
+L = TypeVar("L", GroupLine, GrantLine)
+
+
+def _lines(request: m.Import, kind: type[L]) -> list[L]:
+    """The lines of an import of one kind."""
+    found: list[L] = []
+    for text in request.lines:
+        with suppress(CallerError):
+            line = read(text)
+            if isinstance(line, kind):
+                found.append(line)
+    return found

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import msgspec
 
 from isovist.kernel.state.sim_world import Chance
+from isovist.scheduler.choice import POLICIES
 from isovist.syscalls import messages as m
-from isovist.syscalls.exchange import Line
+from isovist.syscalls.exchange import Line, write_grant, write_group
 from isovist.syscalls.records import ALL, Axis, Message, Partition
 
 PEOPLE = ("ana", "bob", "a", "a_b", "zoë")
@@ -89,7 +90,7 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.Prefetch, {"query": "x", "units": 65}, "units"),
     (m.Prefetch, {"query": "x", "model": "nobody"}, "model"),
     (m.ForgetMatching, {"query": ""}, "query"),
-    (m.ForgetMatching, {"query": "x", "k": 101}, "k"),
+    (m.ForgetMatching, {"query": "x", "limit": 101}, "limit"),
     (m.ForgetMatching, {"query": "x", "confirm": "a/b"}, "confirm"),
     (m.ReceiptOf, {"receipt": ""}, "receipt"),
     (m.Update, {"id": "u1", "version": 0, "text": "x"}, "version"),
@@ -151,7 +152,7 @@ class Load:
             self._agree: 5, self._forget_user: 3, self._receipt: 5,
             self._hello_again: 0.5, self._expire: 3, self._rescope: 8, self._view: 3,
             self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
-            self._statistics: 0.5,
+            self._statistics: 0.5, self._schedule: 2,
         }  # fmt: skip
         self._makers = tuple(makers)
         # Each seed has its own taste.
@@ -197,6 +198,13 @@ class Load:
     def _unit(self) -> str:
         return self.rng.choice(self.units) if self.units and self.rng.random() < 0.9 else "u0"
 
+    def _expiry(self) -> str:
+        """Past, soon in a run (its calendar begins in 1970), or at its very end."""
+        soon = f"1970-01-01T00:{self.rng.randrange(60):02}:{60 ** self.rng.random() - 1:09.6f}Z"
+        return self.rng.choice(
+            ("1969-01-01T00:00Z", "1970-01-01T00:00:01Z", soon, soon, "2200-01-01T00:00Z")
+        )
+
     # -- requests
 
     def _remember(self, peer: Peer) -> m.Request:
@@ -208,6 +216,7 @@ class Load:
             session=self.rng.choice(("", "s1", "s2")),
             round=self.rng.randrange(4),
             meta={"source": self._unit()} if self.rng.random() < 0.1 else {},
+            expires_at=self._expiry() if self.rng.random() < 0.3 else None,
             **self._who(peer),
         )
 
@@ -268,7 +277,8 @@ class Load:
     def _forget_matching(self, peer: Peer) -> m.Request:
         return m.ForgetMatching(
             query=self.rng.choice(TEXTS),
-            k=self.rng.choice((1, 20)),
+            limit=self.rng.choice((1, 20)),
+            offset=self.rng.choice((0, 0, 1)),
             confirm=self.rng.choice(("", "", "", "w0")),
             **self._patience(),
             **self._who(peer),
@@ -355,7 +365,7 @@ class Load:
         )
 
     def _expire(self, peer: Peer) -> m.Request:
-        at = self.rng.choice((None, "1969-01-01T00:00Z", "2200-01-01T00:00Z"))
+        at = self._expiry() if self.rng.random() < 0.7 else None
         version = self.rng.choice((1, 1, 2, 3))
         return m.Expire(id=self._unit(), version=version, at=at, **self._who(peer))
 
@@ -382,7 +392,16 @@ class Load:
         return m.Export(name=self.rng.choice(("", *PEOPLE)))
 
     def _import(self, peer: Peer) -> m.Request:
-        lines = tuple(self._line() for _ in range(self.rng.randrange(1, 4)))
+        lines = [self._line() for _ in range(self.rng.randrange(1, 4))]
+        if self.rng.random() < 0.3:
+            of, name = self.rng.choice(tuple(GROUPS))
+            axis: Any = of
+            member = self.rng.choice(PEOPLE if of == "users" else AGENTS)
+            lines += write_group(axis, name, (member,))
+        if self.rng.random() < 0.3:
+            user, scope = self.rng.choice(PEOPLE), self.rng.choice(("@team", "global", "@nobody"))
+            lines += write_grant(self.rng.choice(AGENTS), (user,), (scope,))
+        lines = lines[::-1] if self.rng.random() < 0.5 else lines
         return m.Import(lines=(*lines, *self.rng.choice(((), ("{}",)))))
 
     def _line(self) -> str:
@@ -404,6 +423,9 @@ class Load:
 
     def _statistics(self, peer: Peer) -> m.Request:
         return m.Statistics()
+
+    def _schedule(self, peer: Peer) -> m.Request:
+        return m.Schedule(policy=self.rng.choice(("", "lottery", *POLICIES)))
 
     def _hello_again(self, peer: Peer) -> m.Request:
         return self.hello()

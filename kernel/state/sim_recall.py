@@ -20,8 +20,10 @@ class RecallBooks:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._shown: dict[str, frozenset[str]] = {}
-        """By word: the units that were shown before they are forgotten."""
+        self._shown: dict[str, set[str]] = {}
+        """By word: the units that were shown before they are forgotten, on whatever page."""
+        self._named: dict[str, int] = {}
+        """By word: how many units it names."""
         self._gone: dict[int, list[Drop]] = {}
         """By call (its identity): the units that it removes."""
 
@@ -62,34 +64,46 @@ class RecallBooks:
         if not op.receipt:
             return f"{op} without a receipt"
         request = asked.request
-        shown = self._shown.get(getattr(request, "confirm", ""), frozenset())
-        if isinstance(request, m.ForgetMatching) and op.id not in shown:
-            return f"{op} was not shown before"
+        if isinstance(request, m.ForgetMatching):
+            shown = self._shown.get(request.confirm, set())
+            if not op.version:
+                return f"{op} takes whatever version there is"
+            if op.id not in shown and len(shown) == self._named.get(request.confirm, 0):
+                return f"{op} was not shown before"
         return ""
 
     def matched(self, asked: Asked, reply: m.Matched) -> str:
-        """Shown first, then gone: all and only what was shown with the word."""
+        """Shown first, then gone: all and only what was named with the word, but what was changed
+        meanwhile."""
         request = asked.request
         if isinstance(request, m.ForgetUser):
             return "" if asked.who.operator else "an agent forgets a user"
         if not isinstance(request, m.ForgetMatching):
             return f"{reply} to what forgets nothing"
-        if bool(request.confirm) != bool(reply.receipt):
-            return f"{reply}: shown and gone are confused"
-        if reply.receipt:
-            ops = self._gone.pop(id(asked), [])
-            if {op.id for op in ops} != self._shown.get(request.confirm, frozenset()):
-                return f"{ops} is not what was shown"
-            if not all(self.store.shows(op.partition, op.seq, "lexical") for op in ops):
-                return f"{reply} before all is gone"
-            return ""
-        units = frozenset(unit.id for unit in reply.units)
+        if request.confirm:
+            return self._went(asked, request.confirm, reply)
+        units = {unit.id for unit in reply.units}
         pair = (asked.user, asked.who.agent)
         if any(self.store.owners[unit] != pair for unit in units):
             return f"{reply} shows what is another's"
-        if len(units) != reply.count or bool(units) != bool(reply.confirm):
+        page = max(0, min(request.limit, reply.count - request.offset))
+        if len(units) != page or bool(reply.count) != bool(reply.confirm) or reply.receipt:
             return f"{reply} counts what it does not show"
-        self._shown[reply.confirm] = units
+        self._shown.setdefault(reply.confirm, set()).update(units)
+        self._named[reply.confirm] = reply.count
+        return ""
+
+    def _went(self, asked: Asked, word: str, reply: m.Matched) -> str:
+        ops = self._gone.pop(id(asked), [])
+        if len(ops) != self._named.get(word, 0) or not self._shown[word] <= {op.id for op in ops}:
+            return f"{ops} is not what was shown"
+        gone = [op for op in ops if self.store.results.get((op.partition, op.seq))]
+        if (reply.count, reply.skipped) != (len(gone), len(ops) - len(gone)):
+            return f"{reply}, and {len(gone)} of {len(ops)} went"
+        if bool(reply.receipt) != bool(gone) or reply.units or reply.confirm:
+            return f"{reply}: shown and gone are confused"
+        if not all(self.store.shows(op.partition, op.seq, "lexical") for op in ops):
+            return f"{reply} before all is gone"
         return ""
 
     def receipt(self, asked: Asked, reply: m.ReceiptShown) -> str:

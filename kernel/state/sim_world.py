@@ -25,7 +25,9 @@ from isovist.syscalls.operations import (
     CountQuery,
     Drop,
     Expire,
+    Lapsed,
     ListQuery,
+    MatchQuery,
     Move,
     Op,
     Outcome,
@@ -99,6 +101,10 @@ class Held:
     expires_at: int | None = None
 
 
+def _lives(held: Held, now: int) -> bool:
+    return held.expires_at is None or held.expires_at > now
+
+
 class Store:
     """Writes are applied to dicts; every question about them is answered from those.
 
@@ -116,6 +122,8 @@ class Store:
         """Units that came back by an import after they were forgotten."""
         self.results: dict[tuple[Partition, int], tuple[str, int, int] | None] = {}
         self.receipts: dict[str, Receipt] = {}
+        self.lapsed: set[str] = set()
+        """Units that were told to have expired."""
         self._same: dict[object, str] = {}
 
     def apply(self, op: Op) -> Outcome:
@@ -127,13 +135,16 @@ class Store:
             return Outcome(op=op, id=op.id, version=op.version)
         held = units.get(op.id)
         if isinstance(op, Put):
-            if op.supersedes and self.owners.get(op.supersedes) != (op.user, op.agent):
+            owner = self.owners.get(op.supersedes)
+            if op.supersedes and not op.born_at and owner != (op.user, op.agent):
                 return self.refuse(op, Errno.ENOENT)
             if op.round == NEXT_ROUND:
                 op = msgspec.structs.replace(op, round=self._next_round(op.handle))
             same = (op.partition, op.agent, op.user, op.text, op.kind, op.session, op.round)
             older = units.get(self._same.get(same, ""))
-            if older is not None and older.text == op.text:
+            if older is not None and not _lives(older, op.stored_at):
+                older = None
+            if older is not None and older.text == op.text and not op.born_at:
                 version, text = older.version, older.wrote
                 return self._done(op, older.put.id, version, text, duplicate=True)
             if op.id in self.owners and any(op.id in here for here in self.units.values()):
@@ -149,6 +160,10 @@ class Store:
             moved = any(op.id in here for here in self.units.values())
             return self.refuse(op, Errno.ESTALE if moved else Errno.ENOENT)
         if isinstance(op, Drop):
+            if op.version not in (0, held.version):
+                return self.refuse(op, Errno.ESTALE)
+            if op.expired and _lives(held, op.stored_at):
+                return self.refuse(op, Errno.ESTALE)
             del units[op.id]
             self._forgotten(op.receipt, op.id)
             return self._done(op, op.id, 0)
@@ -210,6 +225,23 @@ class Store:
         self._forgotten(receipt, *mine)
         return gone
 
+    def expired(self, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
+        lapsed = sorted(
+            (held.expires_at, unit, partition, held)
+            for partition, units in self.units.items()
+            for unit, held in units.items()
+            if held.expires_at is not None
+        )
+        found = [entry for entry in lapsed[:limit] if entry[0] <= now]
+        self.lapsed |= {unit for _, unit, *_ in found}
+        return tuple(
+            Lapsed(
+                partition=partition, id=unit, version=held.version, agent=held.put.agent,
+                kind=held.put.kind,
+            )
+            for _, unit, partition, held in found
+        ), lapsed[len(found)][0] if len(lapsed) > len(found) else None  # fmt: skip
+
     def scrub(self) -> None:
         for receipt in list(self.receipts.values()):
             issued = Receipt(id=receipt.id, asked_at=1, issued_at=2, units=receipt.units)
@@ -239,8 +271,12 @@ class Store:
             self._candidate(partition, held)
             for partition in view.partitions
             for held in self.units.get(partition, {}).values()
-            if held.expires_at is None or held.expires_at > query.now
+            if _lives(held, query.now)
+            or isinstance(query, MatchQuery)
+            or (isinstance(query, ReadQuery) and query.expired)
             if self._answers(query, held.put)
+            if not isinstance(query, MatchQuery)
+            or (held.put.user, held.put.agent) == (view.reader.user, view.reader.agent)
         ]
         if isinstance(query, CountQuery):
             counted = Counter(candidate.partition for candidate in found)
@@ -269,6 +305,7 @@ class Store:
         return Candidate(
             hit=Hit(unit=unit, chunk=held.text, score=0.5), partition=partition,
             owner_agent=put.agent, owner_user=put.user, cosine=0.5, coverage=0.5, hash="h",
+            owner_session=put.session, born_at=put.born_at,
         )  # fmt: skip
 
 
@@ -279,7 +316,11 @@ class Life:
     model: str
     gen: int
     running: set[int] = field(default_factory=set)
+    """Paused ones among them."""
     dead: bool = False
+    paused: set[int] = field(default_factory=set)
+    held: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """How long the answer of a paused request gets, and how far it is."""
 
 
 @dataclass(slots=True)
@@ -324,6 +365,7 @@ class World:
             ins.Owned: self._owned,
             ins.Purge: self._purge,
             ins.FindReceipt: self._find_receipt,
+            ins.FindLapsed: self._find_lapsed,
             ins.Scrub: lambda i: self.after(SECOND // (10 if i.soon else 1), self._scrub),
             ins.SaveGrant: self._save,
             ins.SaveGroup: self._save,
@@ -334,6 +376,8 @@ class World:
             ins.StopDriver: self._stop_driver,
             ins.Decode: self._decode,
             ins.Abort: self._abort,
+            ins.Pause: self._pause,
+            ins.Resume: self._resume,
             ins.StartProcess: self._start_process,
             ins.KillProcess: lambda i: self.end(i.pid, -9, "killed"),
         }
@@ -430,6 +474,10 @@ class World:
     def _find_receipt(self, i: ins.FindReceipt) -> None:
         self._soon(ev.ReceiptFound, key=i.key, receipt=self.store.receipts.get(i.receipt))
 
+    def _find_lapsed(self, i: ins.FindLapsed) -> None:
+        units, soonest = self.store.expired(i.at, i.limit)
+        self._soon(ev.Lapsed, look=i.look, units=units, soonest=soonest)
+
     def _scrub(self) -> None:
         if self.chance(self.faults.write):
             self.after(self.delay(), self._scrub)
@@ -508,6 +556,10 @@ class World:
     def _next_token(self, life: Life, key: int, tokens: int, said: int) -> None:
         if life.dead or key not in life.running or self.chance(self.faults.deaf):
             return
+        if key in life.paused and said < tokens:
+            # One that is at its end anyway may still say so.
+            life.held[key] = tokens, said
+            return
         if self.chance(self.faults.token):
             self.kill_driver(life)
         elif said < tokens:
@@ -516,6 +568,20 @@ class World:
         else:
             errno = Errno.EIO if self.chance(self.faults.request) else 0
             self._done(life, key, "stop", said, errno)
+
+    def _pause(self, i: ins.Pause) -> None:
+        life = self._life(i.model, i.gen)
+        if life is not None:
+            life.paused.add(i.key)
+
+    def _resume(self, i: ins.Resume) -> None:
+        life = self._life(i.model, i.gen)
+        if life is None:
+            return
+        life.paused.discard(i.key)
+        if i.key in life.held:
+            tokens, said = life.held.pop(i.key)
+            self.after(self.delay(), lambda: self._next_token(life, i.key, tokens, said))
 
     def _done(self, life: Life, key: int, finish: str, said: int = 0, errno: int = 0) -> None:
         if not life.dead and key in life.running:

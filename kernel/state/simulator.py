@@ -25,9 +25,12 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits, State
 from isovist.kernel.state.drivers import ModelConfig
+from isovist.kernel.state.scheduling import Scheduling
 from isovist.kernel.state.sim_judge import Judge, Violation
 from isovist.kernel.state.sim_load import AGENTS, GROUPS, Load, Peer
 from isovist.kernel.state.sim_world import MS, SECOND, Faults, Running, World
+from isovist.scheduler.choice import POLICIES
+from isovist.scheduler.quota import Limit
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.records import View
@@ -42,6 +45,12 @@ GRANTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a": (("a",), ("global", "@crew")),
 }
 """Users and scopes of each agent at the start; the operator changes them as a run goes on."""
+QUOTAS: tuple[dict[str, dict[str, Limit]], ...] = (
+    {},
+    {},
+    {"agent": {"*": Limit(calls=4, queue=2)}, "user": {"ana": Limit(tokens=3000)}},
+)
+"""One of these is a run's."""
 MOST_EVENTS = 200
 """Events per step after which a world that should calm down is given up."""
 
@@ -96,9 +105,16 @@ class Simulation:
         self._planned = 0
         self._woken = 0
         models = tuple(
-            ModelConfig(f"m{n}", "simulated", rng.choice((1024, 2048)), rng.randrange(1, 4))
+            ModelConfig(
+                f"m{n}",
+                "simulated",
+                rng.choice((1024, 2048)),
+                slots=rng.randrange(1, 4),
+                pausable=rng.choice((0, 1, 9)),
+            )
             for n in range(rng.randrange(1, 4))
         )
+        quotas = rng.choice(QUOTAS)
         limit = rng.choice((3, 16, 256))
         self.state = State(
             secret=b"simulated",
@@ -106,12 +122,19 @@ class Simulation:
             grants=GRANTS,
             groups=GROUPS,
             limits=Limits(calls=limit, exited=rng.choice((2, 256))),
+            scheduling=Scheduling(
+                policy=rng.choice(sorted(POLICIES)),
+                clients=rng.choice(("agent", "user", "pair")),
+                weights={"agent": {"mail": 2.0}, "user": {"ana": 0.5}},
+                priorities={"agent": {"plan": 3}},
+                quotas=quotas,
+            ),
         )
         self.world = World(rng, Faults.draw(rng), models, self.tell, self.after)
         self.world.attach = self._attach_process
         self.load = Load(rng, tuple(model.name for model in models))
         slots = {model.name: model.slots for model in models}
-        self.judge = Judge(self.world.store, slots, limit, GRANTS, GROUPS)
+        self.judge = Judge(self.world.store, slots, limit, GRANTS, GROUPS, bool(quotas))
         self.peers: list[Peer] = []
         self._channels = 0
         self._shown: dict[tuple[int, int], m.ForgetMatching | m.ForgetUser] = {}

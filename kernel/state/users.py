@@ -65,6 +65,14 @@ class Users:
     def grants(self, agent: str) -> Grants:
         return self._grants.get(agent) or Grants()
 
+    def all_grants(self) -> list[tuple[str, tuple[tuple[str, ...], tuple[str, ...]]]]:
+        """Each agent that holds any, with its users and its scopes, all sorted."""
+        return [
+            (agent, (tuple(sorted(held.users)), tuple(sorted(held.scopes))))
+            for agent, held in sorted(self._grants.items())
+            if held.users or held.scopes
+        ]
+
     def grant(self, agent: str, users: set[str], scopes: set[str], revoke: bool = False) -> Grants:
         held = self._grants.setdefault(agent, Grants())
         if revoke and EVERY not in users and EVERY in held.users and users:

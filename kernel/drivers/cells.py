@@ -1,0 +1,316 @@
+"""What the model's sequences hold, who may have them next, and what is kept in host memory.
+
+A sequence holds the cells of some tokens, in order from the first. A new prompt takes over the
+longest beginning of it that is held anywhere: in place, where its own last conversation lies; else
+as a copy, so that what several agents share is computed once.
+
+**Eviction.** Where a prompt needs a sequence and none is empty, one is taken in this order: what
+another sequence or the host holds as well (it costs nothing to rebuild), idle before paused, least
+recently used, fewest tokens (cheapest to rebuild). A running one is never taken. What is evicted is
+saved to host memory where measured costs say that saving and loading is cheaper than computing
+again, and dropped otherwise. Host memory has a limit in bytes; there too the least recently used
+goes first.
+
+Pure: the model is behind :class:`Holder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+REUSE = 16
+"""A common beginning that is shorter is not worth a copy."""
+
+
+class Holder(Protocol):
+    """Where sequences lie: :class:`~isovist.kernel.drivers.engine.Engine`, or a fake."""
+
+    partial: bool
+
+    def cut(self, sequence: int, keep: int) -> int: ...
+    def save(self, sequence: int) -> Any: ...
+    def load(self, sequence: int, state: Any) -> bool: ...
+
+
+class Clock(Protocol):
+    def __call__(self) -> int: ...
+
+
+class Held(msgspec.Struct):
+    """A sequence of the model.
+
+    Invariant: it holds cells for all and only ``tokens``, at positions from 0; ``empty`` iff there
+    are none and nobody uses it.
+    """
+
+    number: int
+    tokens: list[int] = []
+    state: Literal["empty", "idle", "paused", "running"] = "empty"
+    owner: str = ""
+    used: int = 0
+
+
+class Saved(msgspec.Struct):
+    """A state in host memory."""
+
+    tokens: list[int]
+    state: Any
+    owner: str
+    used: int
+
+    @property
+    def bytes(self) -> int:
+        return len(self.state)
+
+
+class Costs:
+    """Measured ns a token of computing, saving and loading; moving counts as free until tried."""
+
+    def __init__(self) -> None:
+        self._ns: dict[str, float] = {}
+
+    def took(self, what: Literal["read", "save", "load"], tokens: int, ns: int) -> None:
+        if tokens > 0:
+            old = self._ns.get(what, ns / tokens)
+            self._ns[what] = old + 0.3 * (ns / tokens - old)
+
+    def worth_saving(self) -> bool:
+        """Is moving a token out and in again cheaper than computing it?"""
+        move = self._ns.get("save", 0.0) + self._ns.get("load", 0.0)
+        return "read" not in self._ns or move < self._ns["read"]
+
+
+class Cells:
+    """``host_bytes`` is the most that saved states take together."""
+
+    def __init__(self, holder: Holder, sequences: int, host_bytes: int, clock: Clock) -> None:
+        self.costs = Costs()
+        self.host_total = host_bytes
+        self.host_bytes = 0
+        self.swapped = self.swap_ns = 0
+        """Tokens moved between the model and host memory so far, and the time it took."""
+        self._holder, self._clock = holder, clock
+        self._held = [Held(i) for i in range(sequences)]
+        self._saved: list[Saved] = []
+        self._used = 0
+
+    def __getitem__(self, sequence: int) -> Held:
+        return self._held[sequence]
+
+    @property
+    def count(self) -> int:
+        """Tokens held by all sequences together."""
+        return sum(len(held.tokens) for held in self._held)
+
+    def reusable(self, prompt: Sequence[int]) -> int:
+        """How many of the first tokens of ``prompt`` are held somewhere, all but the last one at
+        most: that one's logits are what the first choice is made from."""
+        every: list[Held | Saved] = [*self._held, *self._saved]
+        return max((self._usable(one.tokens, prompt) for one in every), default=0)
+
+    def take(self, prompt: Sequence[int], owner: str = "") -> int | None:
+        """A sequence to run ``prompt`` on, which then holds the longest beginning of it that is
+        held anywhere (``len(self[sequence].tokens)`` tokens); ``None`` where all are running."""
+        place = self._place(prompt, owner)
+        if place is None:
+            place = self._victim(prompt)
+            if place is None:
+                return None
+            source = self._source(prompt)
+            if source is not place:
+                state = self._out(source) if isinstance(source, Held) else source
+                self._evict(place)
+                if state is not None:
+                    self._in(place, state, prompt)
+            elif self._usable(place.tokens, prompt) < len(place.tokens):
+                self._keep(place)  # its end would be lost
+        self._cut(place, self._usable(place.tokens, prompt))
+        place.state, place.owner = "running", owner
+        self._touch(place)
+        return place.number
+
+    def _place(self, prompt: Sequence[int], owner: str) -> Held | None:
+        """The idle sequence that is the prompt's own: the one with the longest common beginning,
+        if nothing but the end of the owner's own last conversation is lost by going on there, and
+        nothing longer is held elsewhere."""
+        idle = [held for held in self._held if held.state == "idle"]
+        best = max(idle, key=lambda h: self._usable(h.tokens, prompt), default=None)
+        if best is None:
+            return None
+        size = self._usable(best.tokens, prompt)
+        if size < REUSE or size < self.reusable(prompt):
+            return None
+        own = (owner and best.owner == owner) or size >= len(best.tokens) - 1
+        return best if own else None
+
+    def _source(self, prompt: Sequence[int]) -> Held | Saved | None:
+        """Where the longest beginning of ``prompt`` is held; ``None`` if it is worth no copy."""
+        every: list[Held | Saved] = [*self._saved, *self._held]
+        best = max(every, key=lambda one: self._usable(one.tokens, prompt), default=None)
+        if best is None or self._usable(best.tokens, prompt) < REUSE:
+            return None
+        return best
+
+    def _victim(self, prompt: Sequence[int]) -> Held | None:
+        """An empty sequence, or the next in the order of eviction."""
+        free = [held for held in self._held if held.state != "running"]
+        # Beside the running ones: one product takes consecutive sequences alone.
+        empty = [held for held in free if held.state == "empty"]
+        if empty:
+            return empty[0]
+        return min(
+            free,
+            key=lambda h: (
+                not (h.state == "idle" and self._elsewhere(h)),
+                h.state == "paused",
+                h.used,
+                len(h.tokens),
+            ),
+            default=None,
+        )
+
+    def _elsewhere(self, held: Held) -> bool:
+        size = len(held.tokens)
+        every: list[Held | Saved] = [*self._held, *self._saved]
+        return any(one is not held and one.tokens[:size] == held.tokens for one in every)
+
+    def pause(self, sequence: int) -> None:
+        held = self._held[sequence]
+        assert held.state == "running"
+        held.state = "paused"
+        self._touch(held)
+
+    def resume(self, sequence: int) -> None:
+        """Go on in a paused sequence, which nobody else has taken."""
+        held = self._held[sequence]
+        assert held.state == "paused"
+        held.state = "running"
+        self._touch(held)
+
+    def grow(self, sequence: int, tokens: Sequence[int]) -> None:
+        """The model has computed ``tokens`` after what the sequence holds."""
+        self._held[sequence].tokens += tokens
+
+    def release(self, sequence: int) -> None:
+        """Its request has ended; what it holds is kept until another needs the room."""
+        held = self._held[sequence]
+        held.state = "idle" if held.tokens else "empty"
+        self._touch(held)
+
+    def clear(self, sequence: int) -> None:
+        """What it holds is not to be trusted any more."""
+        self._cut(self._held[sequence], 0)
+        self._held[sequence].state = "empty"
+
+    def find(self, prompt: Sequence[int]) -> tuple[list[int], Any] | None:
+        """The tokens and the state of what holds the longest beginning of ``prompt``."""
+        source = self._source(prompt)
+        if source is None:
+            return None
+        if isinstance(source, Saved):
+            return source.tokens, source.state
+        return list(source.tokens), self._holder.save(source.number)
+
+    def keep(self, tokens: list[int], state: Any, owner: str = "") -> bool:
+        """Put a state into host memory; false where it is larger than all there is. Others make
+        room in the order of their last use."""
+        if len(state) > self.host_total:
+            return False
+        self._used += 1
+        while self.host_bytes + len(state) > self.host_total:
+            self._forget(min(self._saved, key=lambda s: (s.used, len(s.tokens))))
+        self._saved.append(Saved(tokens, state, owner, self._used))
+        self.host_bytes += len(state)
+        return True
+
+    def flush(self) -> None:
+        """Forget all that no request uses, in the model and in host memory. A paused request's
+        saved state goes too: it is computed again."""
+        for held in self._held:
+            if held.state == "idle":
+                self.clear(held.number)
+        while self._saved:
+            self._forget(self._saved[0])
+
+    # -- moving
+
+    def _evict(self, held: Held) -> None:
+        if held.tokens and not self._elsewhere(held):
+            self._keep(held)
+        self._cut(held, 0)
+        held.state = "empty"
+
+    def _keep(self, held: Held) -> None:
+        if len(held.tokens) >= REUSE and self.costs.worth_saving() and self.host_total:
+            saved = self._out(held)
+            self.keep(saved.tokens, saved.state, saved.owner)
+
+    def _out(self, held: Held) -> Saved:
+        start = self._clock()
+        state = self._holder.save(held.number)
+        self._moved("save", len(held.tokens), start)
+        return Saved(list(held.tokens), state, held.owner, held.used)
+
+    def _in(self, held: Held, saved: Saved, prompt: Sequence[int]) -> None:
+        start = self._clock()
+        if not self._holder.load(held.number, saved.state):
+            if any(saved is one for one in self._saved):
+                self._forget(saved)
+            return
+        self._moved("load", len(saved.tokens), start)
+        held.tokens = list(saved.tokens)
+        # A conversation that goes on moves; one that others begin with as well stays, too.
+        if any(saved is one for one in self._saved):
+            if self._usable(saved.tokens, prompt) >= len(saved.tokens) - 1:
+                self._forget(saved)
+            else:
+                self._used += 1
+                saved.used = self._used
+
+    def _moved(self, what: Literal["save", "load"], tokens: int, start: int) -> None:
+        took = self._clock() - start
+        self.costs.took(what, tokens, took)
+        self.swapped += tokens
+        self.swap_ns += took
+
+    def _cut(self, held: Held, keep: int) -> None:
+        if keep < len(held.tokens) or keep == 0:
+            del held.tokens[self._holder.cut(held.number, keep) :]
+
+    def _forget(self, saved: Saved) -> None:
+        # By identity: equality would compare the states.
+        self._saved = [one for one in self._saved if one is not saved]
+        self.host_bytes -= saved.bytes
+
+    def _touch(self, held: Held) -> None:
+        self._used += 1
+        held.used = self._used
+
+    def _usable(self, tokens: Sequence[int], prompt: Sequence[int]) -> int:
+        """How many tokens of what is held can begin ``prompt``."""
+        size = min(common(tokens, prompt), len(prompt) - 1)
+        return size if self._holder.partial or size == len(tokens) else 0
+
+    def validate(self) -> None:
+        assert self.host_bytes == sum(saved.bytes for saved in self._saved) <= self.host_total
+        for held in self._held:
+            assert held.state != "empty" or not held.tokens
+            assert held.state != "idle" or held.tokens
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens the two begin with alike."""
+    size = min(len(a), len(b))
+    if a[:size] == b[:size]:
+        return size
+    low, high = 0, size  # the first `low` are alike, the first `high` are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

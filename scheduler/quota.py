@@ -1,0 +1,199 @@
+"""Quotas: what an agent, a user or all callers of a model may have at once and in a minute.
+
+A call is admitted by all gates that it passes (its agent's, its user's, its model's) or by none,
+and every refusal says when it is worth trying again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+MINUTE = 60_000_000_000
+EVERYBODY = "*"
+"""The limit of all who have none of their own: each has a gate of its own under it."""
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each figure from 0; 0 is no limit."""
+
+    tokens: int = 0
+    """A minute, prompt and answer alike. One minute's worth may be saved up."""
+    calls: int = 0
+    """That are admitted and have not ended."""
+    queue: int = 0
+    """That are admitted and have not begun to run."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """``at``: the first instant (virtual ns) at which the same call is admitted, if nothing else
+    happens meanwhile; ``None`` where only the end of another call can help, ``never`` where no
+    time does."""
+
+    why: str
+    at: int | None = None
+    never: bool = False
+
+
+class Bucket:
+    """A token bucket that holds ``rate`` tokens and is filled with as many a minute.
+
+    In whole numbers, so that the instant at which it holds enough is exact: the level is kept in
+    tokens times ``MINUTE``, and rises by ``rate`` in each nanosecond. ``take`` may overdraw it.
+
+    Bound: over any t minutes at most (1 + t) ``rate`` tokens are taken, and what is overdrawn.
+    """
+
+    def __init__(self, rate: int, now: int) -> None:
+        self.rate = rate
+        self._level = rate * MINUTE
+        self._at = now
+
+    def _fill(self, now: int) -> None:
+        risen = self._level + self.rate * max(0, now - self._at)
+        self._level = min(self.rate * MINUTE, risen)
+        self._at = max(self._at, now)
+
+    def when(self, tokens: int, now: int) -> int:
+        """The first instant from ``now`` on that finds ``tokens`` (at most ``rate``) in it."""
+        self._fill(now)
+        lacking = tokens * MINUTE - self._level
+        return now + max(0, -(-lacking // self.rate))
+
+    def take(self, tokens: int, now: int) -> None:
+        """Negative ``tokens`` are given back."""
+        self._fill(now)
+        self._level = min(self.rate * MINUTE, self._level - tokens * MINUTE)
+
+    def full(self, now: int) -> bool:
+        self._fill(now)
+        return self._level == self.rate * MINUTE
+
+
+class Gate:
+    """One limit at work. Invariant: ``waiting`` <= ``calls``, and both count admitted calls."""
+
+    def __init__(self, limit: Limit, now: int) -> None:
+        self.limit = limit
+        self.calls = self.waiting = 0
+        self.bucket = Bucket(limit.tokens, now) if limit.tokens else None
+
+    def refusal(self, name: str, tokens: int, now: int) -> Refusal | None:
+        limit = self.limit
+        if limit.tokens and tokens > limit.tokens:
+            why = f"{name} may use {limit.tokens} tokens a minute, this call asks for {tokens}"
+            return Refusal(why, never=True)
+        if limit.calls and self.calls >= limit.calls:
+            return Refusal(f"{name} has {self.calls} calls outstanding, the limit")
+        if limit.queue and self.waiting >= limit.queue:
+            return Refusal(f"{name} has {self.waiting} calls waiting, the limit")
+        if self.bucket is not None:
+            at = self.bucket.when(tokens, now)
+            if at > now:
+                return Refusal(f"{name} has used its {limit.tokens} tokens a minute", at)
+        return None
+
+
+class _Admitted(msgspec.Struct):
+    gates: tuple[Gate, ...]
+    reserved: int
+    begun: bool = False
+
+
+class Quotas:
+    """All gates, by axis (as ``agent``) and name. ``limits`` has ``EVERYBODY`` where it likes.
+
+    A call reserves the longest answer that it may get when it is admitted; its prompt is taken
+    when its length is known, which may overdraw the bucket; what it did not use is given back at
+    its end. So no number of calls at once takes more than is there, prompts apart.
+    """
+
+    def __init__(self, limits: Mapping[str, Mapping[str, Limit]]) -> None:
+        self._limits = limits
+        self._gates: dict[tuple[str, str], Gate] = {}
+        self._calls: dict[int, _Admitted] = {}
+        self._sweep_at = 64
+
+    def refusal(self, names: Iterable[tuple[str, str]], tokens: int, now: int) -> Refusal | None:
+        """Why a call that may get ``tokens`` is not admitted through the gates of these axes and
+        names, of several reasons the one that lasts longest; ``None``: it is."""
+        refusals: list[Refusal] = []
+        for axis, name in names:
+            gate = self._gate(axis, name, now)
+            refusal = gate.refusal(f"{axis} {name}", tokens, now) if gate is not None else None
+            if refusal is not None:
+                refusals.append(refusal)
+        return max(refusals, key=lambda r: (r.never, r.at is None, r.at or 0), default=None)
+
+    def admit(self, key: int, names: Iterable[tuple[str, str]], tokens: int, now: int) -> None:
+        """Count call ``key``, which was not refused just now."""
+        found = [self._gate(axis, name, now) for axis, name in names]
+        gates = tuple(gate for gate in found if gate is not None)
+        if not gates:
+            return
+        self._calls[key] = _Admitted(gates, tokens)
+        for gate in gates:
+            gate.calls += 1
+            gate.waiting += 1
+            if gate.bucket is not None:
+                gate.bucket.take(tokens, now)
+
+    def begin(self, key: int) -> None:
+        """The call runs, for the first time or again."""
+        call = self._calls.get(key)
+        if call is not None and not call.begun:
+            call.begun = True
+            for gate in call.gates:
+                gate.waiting -= 1
+
+    def __bool__(self) -> bool:
+        """Whether there is any limit."""
+        return bool(self._limits)
+
+    def take(self, key: int, tokens: int, now: int) -> None:
+        """The call's prompt has ``tokens``."""
+        call = self._calls.get(key)
+        for gate in call.gates if call is not None else ():
+            if gate.bucket is not None:
+                gate.bucket.take(tokens, now)
+
+    def end(self, key: int, output: int, now: int) -> None:
+        """The call has ended; its answer had ``output`` tokens. No effect on one not admitted."""
+        self.begin(key)
+        call = self._calls.pop(key, None)
+        for gate in call.gates if call is not None else ():
+            gate.calls -= 1
+            if gate.bucket is not None:
+                gate.bucket.take(output - call.reserved if call is not None else 0, now)
+        if len(self._gates) > self._sweep_at:
+            self._forget(now)
+
+    def _gate(self, axis: str, name: str, now: int) -> Gate | None:
+        gate = self._gates.get((axis, name))
+        if gate is None:
+            limits = self._limits.get(axis, {})
+            limit = limits.get(name) or limits.get(EVERYBODY)
+            if limit is None:
+                return None
+            gate = self._gates[axis, name] = Gate(limit, now)
+        return gate
+
+    def _forget(self, now: int) -> None:
+        """Gates as good as new need not be kept."""
+        for name, gate in list(self._gates.items()):
+            if not gate.calls and (gate.bucket is None or gate.bucket.full(now)):
+                del self._gates[name]
+        self._sweep_at = max(64, 2 * len(self._gates))
+
+    def keys(self) -> set[int]:
+        """The calls that are admitted, pass a gate, and have not ended."""
+        return set(self._calls)
+
+    def validate(self) -> None:
+        for gate in self._gates.values():
+            own = [c for c in self._calls.values() if gate in c.gates]
+            assert gate.calls == len(own), "each gate counts its calls"
+            assert gate.waiting == sum(not c.begun for c in own), "and those that wait"
+            assert not gate.limit.calls or gate.calls <= gate.limit.calls
+            assert not gate.limit.queue or gate.waiting <= gate.limit.queue
