@@ -24,6 +24,7 @@ from isovist.kernel.state.core import Channel, State
 from isovist.kernel.state.drivers import Driver, Drivers
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
+from isovist.kernel.state.matching import Matching, Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.processes import Processes
 from isovist.kernel.state.simulator import Violation, main, run
@@ -32,6 +33,7 @@ from isovist.kernel.state.views import Membership, audience
 from isovist.syscalls import messages as m
 from isovist.syscalls import records
 from isovist.syscalls.errors import CallerError
+from isovist.syscalls.operations import Candidate
 
 SEEDS, BLOCK, STEPS = 1_000, 50, 110
 
@@ -202,8 +204,21 @@ def _grants_anything(original: Any) -> Any:
     return grant_for
 
 
-def _any_word_does(self: Forgetting, units: Any, *whose: str) -> str:
-    return "w1"
+def _takes_any_version(original: Any) -> Any:
+    def drop_all(self: Matching, call: Any, named: Named) -> None:
+        units = [msgspec.json.decode(msgspec.json.encode(c), type=Candidate) for c in named.units]
+        for unit in (candidate.hit.unit for candidate in units):
+            msgspec.structs.force_setattr(unit, "version", 0)
+        original(self, call, named._replace(units=tuple(units)))
+
+    return drop_all
+
+
+def _takes_less_than_named(original: Any) -> Any:
+    def drop_all(self: Matching, call: Any, named: Named) -> None:
+        original(self, call, named._replace(units=named.units[:1]))
+
+    return drop_all
 
 
 def _issues_at_once(original: Any) -> Any:
@@ -299,7 +314,8 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a reply out of a group that was left": (Groups, "narrow", lambda _: _keeps_all_in_view),
     "a group that opens what its members wrote": (Groups, "membership", _takes_axes_for_one),
     "a grant for one group that serves for all": (sharing, "grant_for", _grants_anything),
-    "a word that serves for whatever matches": (Forgetting, "_word", lambda _: _any_word_does),
+    "a forgetting of what has changed": (Matching, "_drop_all", _takes_any_version),
+    "a forgetting of half of what was shown": (Matching, "_drop_all", _takes_less_than_named),
     "a receipt that nobody waited for": (Forgetting, "_receipt_found", _issues_at_once),
     "a forgotten user that stays": (Users, "forget", lambda _: _grants_the_forgotten),
     "a recall without a record": (Audits, "record", _records_no_recall),
