@@ -28,7 +28,7 @@ from bench.host import Command, Host, scratch
 from bench.machine import flush_ms, machine
 from bench.report import CannotRun, Figure, Progress, Report, figure, percentile
 from bench.text import Writer
-from isovist.kernel.cli.archive import BATCH
+from isovist.kernel.cli.archive import BATCH, imported
 from isovist.kernel.writer import GROUP
 from isovist.storage.inverted import Entry, Inverted
 from isovist.storage.prepared import prepare
@@ -269,10 +269,10 @@ def _import(operator: Client, lines: Iterator[str], progress: Progress, stage: s
     """Seconds that taking in ``lines`` took."""
     whole = list(lines)
     began = time.perf_counter()
-    for at in range(0, len(whole), BATCH):
-        progress(stage, at, len(whole))
-        some = whole[at : at + BATCH]
-        done = operator.import_(some, deadline_ms=600_000)
+    numbered = list(enumerate(whole))
+    batches = (numbered[at : at + BATCH] for at in range(0, len(numbered), BATCH))
+    for some, done in imported(operator, batches):
+        progress(stage, some[0][0], len(whole))
         if done.failed or done.stored != len(some):
             raise CannotRun(f"an import stored {done.stored} of {len(some)}: {done.failed[:1]}")
     return time.perf_counter() - began

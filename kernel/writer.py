@@ -17,7 +17,7 @@ from isovist.syscalls.operations import Op, Outcome
 
 log = structlog.get_logger()
 
-GROUP = 32
+GROUP = 64
 """Writes that share one commit at most: they become visible together, in one turn of the loop."""
 
 

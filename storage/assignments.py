@@ -28,6 +28,8 @@ _WEAK = (
 )  # fmt: skip
 
 _NAMED = re.compile("|".join(map(re.escape, sorted(_STRONG + _WEAK, key=len, reverse=True))))
+_NAMING = [w for w in _STRONG + _WEAK if not any(o in w and o != w for o in _STRONG + _WEAK)]
+"""Of those words the ones that hold no other: where none is in a text, none of all is."""
 # What may stand between the word and its value: the rest of a name, then one that binds. Prose
 # binds with a verb, programs with a sign.
 _REST = r"[\w\-.\]]{0,40}+[\"'`)]{0,3}+"
@@ -68,7 +70,7 @@ _PIN_WORDS = (
 )
 
 # A random-looking value that a name is bound to; the name is looked at afterwards.
-_RANDOM = re.compile(r"(?:[=:>,]|\|\|)[ \t\"'`=]{0,6}([A-Za-z0-9_\-.+/=~%|:]{12,}+)")
+_RANDOM = re.compile(r"[=:>,|](?:(?<!\|)|(?<=\|)\|)[ \t\"'`=]{0,6}([A-Za-z0-9_\-.+/=~%|:]{12,}+)")
 _ISSUERS = re.compile(
     r"adafruit|adobe|airtable|algolia|alibaba|aliyun|anthropic|artifactory|asana|atlassian|"
     r"azure|beamer|bitbucket|bittrex|client_?id|cloudant|cloudflare|codecov|cohere|co_api|coinbase|"
@@ -104,7 +106,7 @@ _CODE = re.compile(r"[a-z_][\w.]*[(\[]|(?:self|this|os|process|env|config|settin
 def assignments(folded: Folded) -> Iterator[Found]:
     """All values of ``folded`` that are bound to the name of a secret; they may overlap."""
     text, lower = folded.text, folded.lower
-    if any(word in lower for word in _GATE):
+    if any(word in lower for word in _NAMING):
         at = 0
         while named := _NAMED.search(lower, at):
             at = named.end()
@@ -126,10 +128,6 @@ def assignments(folded: Folded) -> Iterator[Found]:
             telling = _ISSUERS if _UUID.fullmatch(m[1]) else _NAMES
             if name and telling.search(name[0]) and not _PUBLIC.search(name[0]):
                 yield Found(m.start(1), m.end(1), "api-key")
-
-
-_GATE = ("pass", "pwd", "secret", "token", "key", "cred", "contrase", "senha", "парол", "kennw",
-         "wachtw", "密", "口令", "令牌", "私钥", "凭证", "パスワード", "비밀번호")  # fmt: skip
 
 
 def _bound(text: str, lower: str, named: re.Match[str]) -> Found | None:

@@ -14,6 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
+from string import ascii_letters, digits
 
 from isovist.storage.folding import Folded, Found
 
@@ -225,7 +226,10 @@ _END = re.compile(r"-{4,5} ?END[ A-Z0-9_]{0,80}-{4,5}")
 _BODY = re.compile(r"(?:\s|\\[nr]|[A-Za-z0-9+/=]{16,}+)*+[A-Za-z0-9+/=]*+")
 _PUTTY = re.compile(r"Private-Lines:\s*+[0-9]+\s++(?:[A-Za-z0-9+/=]{8,}+\s*+)++")
 _FORTY = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
-_LONG = re.compile(r"[A-Za-z0-9_\-./~+=]{18,}+")
+_LONG = b"x" * 18
+"""So many characters of those that tokens are made of, as :data:`_TOKEN` shows them: all forms
+but :data:`_SHORT` hold such a run."""
+_TOKEN = bytes(ord("x") if chr(c) in f"{ascii_letters}{digits}_-./~+=" else 0 for c in range(256))
 
 TYPES = frozenset(
     {t for t, _, _ in [*_RULES, *_SHORT, *_FORMS]} | {"private-key", "basic-auth", "aws-secret"}
@@ -242,7 +246,7 @@ def credentials(folded: Folded) -> Iterator[Found]:
             if not stands_in(m[1]):
                 yield Found(m.start(1), m.end(1), "basic-auth")
     yield from _in_form(text, _SHORT)
-    if not _LONG.search(text):
+    if _LONG not in text.encode("latin-1", "replace").translate(_TOKEN):
         return
     for type_, literal, pattern in _RULES:
         if literal in text:

@@ -19,7 +19,7 @@ from isovist.storage.blas import one_thread
 from isovist.storage.choice import clean, fingerprint, lacking, parse, unit
 from isovist.storage.chunks import LIMIT
 from isovist.storage.dense import Vector
-from isovist.storage.universal import ShortTexts
+from isovist.storage.universal import Pieces
 from isovist.storage.words import index_terms
 from isovist.syscalls.errors import CallerError
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST = LIMIT + 100
-_SHORT = 200
-"""Characters up to which the universal embedder takes the pass made for questions."""
 
 
 class Embedder(Protocol):
@@ -144,21 +142,20 @@ class UniversalEmbedder:
 
         one_thread()
         package = USE(threads=1)
-        self._encode = self._encode_short = package.encode
+        self._package = self._encode = package.encode
         self._encode("ready")
         # Our own pass reads the package's arrays; a release that is built otherwise goes without.
         with contextlib.suppress(AttributeError, TypeError, ValueError, IndexError):
-            short = ShortTexts(package._model)
-            if np.abs(short.embed("ready?") - self._encode("ready?")).max() < 1e-4:
-                self._encode_short = short.embed
+            own = Pieces(package._model)
+            if np.abs(own.embed("ready?") - self._package("ready?")).max() < 1e-4:
+                self._encode = own.embed
 
     def embed(self, text: str) -> Vector:
         if len(text) > _LONGEST:
             text = text[: _LONGEST // 2] + text[-_LONGEST // 2 :]
         # A lone surrogate cannot be encoded; it says nothing either.
         text = text.encode("utf-8", "replace").decode()
-        encode = self._encode_short if len(text) <= _SHORT else self._encode
-        vector = np.asarray(encode(text), np.float32)
+        vector = np.asarray(self._encode(text), np.float32)
         unit: Vector = vector / np.sqrt((vector * vector).sum())
         return unit
 

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from string import ascii_letters
 
 from isovist.storage.check_digits import iban_length
 from isovist.storage.folding import Folded, Found
@@ -31,11 +32,30 @@ TYPES = (
 )
 
 # Searches that rule a text out: eight digits (a number), six (a code), two letters and two digits
-# (a code or an IBAN), five digits with at most a letter between (what a label names).
-_NUMBER = re.compile(r"[0-9](?:[ \-./·_()]{0,3}[0-9]){7}")
-_SIX = re.compile(r"[0-9](?:[ .\-]?[0-9]){5}")
-_LETTERS = re.compile(r"[0-9](?<=[A-Za-z]{2}[0-9])[0-9]|[0-9](?<=[A-Za-z] [0-9])[0-9]")
-_FIVE = re.compile(r"[0-9](?:[ \-./·_()]{0,3}[A-Za-z]?[0-9]){4}")
+# (a code or an IBAN), five digits with at most a letter between (what a label names). They read
+# the text's marks, where every digit is a 0: a search for one character skips all others.
+_KINDS = {"0": "0123456789", "a": ascii_letters, " ": " ", "-": "-.", "_": "/\u00b7_()"}
+_MARKS = bytes(
+    next((ord(mark) for mark, those in _KINDS.items() if chr(code) in those), ord("#"))
+    for code in range(256)
+)
+_NUMBER = re.compile(rb"0(?:[ \-_]{0,3}0){7}")
+_SIX = re.compile(rb"0(?:[ \-]?0){5}")
+_LETTERS = re.compile(rb"0(?:(?<=aa0)|(?<=a 0))0")
+_FIVE = re.compile(rb"0(?:[ \-_]{0,3}a?0){4}")
+_HEAD = re.compile(rb"0(?:a{1,5}|[ \-](a{1,2}))?(?![a0])")
+"""Read backwards: the first digit of a code, and the letters before it."""
+_LETTERED = b"a" * 16
+"""A code that may have no digit: so many letters or digits."""
+_BANK = re.compile(rb"0(?:(?<=(?<![a0])aa0)|(?<=(?<![a0])aa[ \-]0))0")
+"""The first digits of an IBAN."""
+
+
+def _marks(text: str) -> bytes:
+    """``text`` with each character's kind in its place: ``0`` for a digit, ``a`` for a letter,
+    one for each kind of separator, ``#`` for all else."""
+    return text.encode("latin-1", "replace").translate(_MARKS)
+
 
 _CHAIN = re.compile(
     r"(?<![A-Za-z0-9])[0-9]++(?:[ \-./·_()]{1,3}+[0-9]++)*+(?:[ \-.]?[xX](?![A-Za-z0-9]))?"
@@ -133,18 +153,19 @@ class _Labels:
 def identities(folded: Folded) -> Iterator[Found]:
     """All identity, insurance, card and bank numbers of ``folded``; they may overlap."""
     text = folded.text
-    lettered = _LETTERS.search(text) is not None
-    five = _FIVE.search(text) is not None
+    marks = _marks(text)
+    lettered = _LETTERS.search(marks) is not None
+    five = _FIVE.search(marks) is not None
     if not lettered and not five:
         return
     labels = _Labels(folded.lower)
-    if five and _NUMBER.search(text):
+    if five and _NUMBER.search(marks):
         for chain in _CHAIN.finditer(text):
             if chain.end() - chain.start() >= 8:
                 yield from _numbers(text, chain, labels)
-    if lettered or _SIX.search(text):
+    if (lettered or _SIX.search(marks)) and _coded(text, marks):
         yield from _codes(text, labels)
-    if lettered:
+    if lettered and _BANK.search(marks):
         at = 0
         while m := _IBAN.search(text, at):
             length = iban_length(m[0])
@@ -222,6 +243,18 @@ def _judge(digits: str, shape: str, start: int, stop: int, labels: _Labels) -> s
         ):
             return rule.type
     return None
+
+
+def _coded(text: str, marks: bytes) -> bool:
+    """Whether a code may stand in ``text``: quicker than to look for one everywhere."""
+    if not text.isascii() or _LETTERED in marks.replace(b"0", b"a"):
+        return True
+    for head in _HEAD.finditer(marks[::-1]):
+        if CODE.match(text, len(text) - head.end()):
+            return True
+        if head[1] and CODE.match(text, len(text) - head.start() - 1):
+            return True
+    return False
 
 
 def _codes(text: str, labels: _Labels) -> Iterator[Found]:

@@ -73,7 +73,7 @@ class PartField:
         known = snapshot.tids(terms)
         # A term that no chunk of the store holds weighs as one that no chunk of the view holds.
         tids = [known.get(term, -1) for term in terms]
-        if self.size <= narrow and all(part.resident is not None for part in parts):
+        if self.size <= narrow and all(part.resident and part.resident.ready() for part in parts):
             self._leg: Leg = _Narrow(self, tids)
         else:
             self._leg = _Wide(self, tids, query, inverted)

@@ -8,12 +8,16 @@ since. A chunk of the base that has died is skipped by the part's ``alive`` colu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isovist.storage.forward import contents
 from isovist.storage.lexical import Postings
+
+AT_ONCE = 16
+"""Chunks that one look takes in: each costs a tenth of a millisecond."""
 
 _SHIFT = 16
 
@@ -54,23 +58,35 @@ class Packed:
 class Resident:
     """The postings of a part's living chunks.
 
-    Invariant: a living slot is in the base or in ``extra``, never in both; ``dead`` counts those
+    Invariant: a living slot is in one of the base, ``extra`` and ``_late``; ``dead`` counts those
     of the base that live no more.
     """
 
-    __slots__ = ("_base", "dead", "extra")
+    __slots__ = ("_base", "_late", "dead", "extra")
 
     def __init__(self, base: Packed | None = None) -> None:
         self._base = base
         self.dead = 0
         self.extra: Postings[int] = Postings()
+        self._late: dict[int, Mapping[int, int]] = {}
+        """Chunks that came since somebody asked, with their terms. Of many, most are packed
+        before anybody asks, and their way through ``extra`` is saved."""
 
     def add(self, slot: int, terms: Mapping[int, int]) -> None:
-        self.extra.add(slot, terms)
+        self._late[slot] = terms
+
+    def ready(self) -> bool:
+        """Whether :meth:`find_all` can answer. Where much came at once it cannot yet: each call
+        takes in a little of it."""
+        for slot in list(islice(self._late, AT_ONCE)):
+            self.extra.add(slot, self._late.pop(slot))
+        return not self._late
 
     def remove(self, slot: int) -> None:
         """``slot`` has just died."""
-        if slot in self.extra:
+        if slot in self._late:
+            del self._late[slot]
+        elif slot in self.extra:
             self.extra.remove(slot)
         else:
             self.dead += 1
@@ -79,7 +95,7 @@ class Resident:
         self, tids: Sequence[int], alive: NDArray[np.bool_]
     ) -> list[tuple[int, NDArray[np.int64]]]:
         """The postings among living slots of those of ``tids`` that stand here, by their place
-        in it; in no order of slots, none twice."""
+        in it; in no order of slots, none twice. Only when it is :meth:`ready`."""
         found = [] if self._base is None else self._base.find_all(tids)
         if self.dead:
             living = ((place, entries[alive[entries >> _SHIFT]]) for place, entries in found)
@@ -93,9 +109,12 @@ class Resident:
     def stale(self) -> bool:
         """Whether packing it anew pays."""
         held = 0 if self._base is None else self._base.chunks
-        return self.extra.count > max(1024, held // 4) or self.dead > max(1024, held // 4)
+        later = self.extra.count + len(self._late)
+        return max(later, self.dead) > max(1024, held // 4)
 
     @property
     def memory(self) -> int:
         """Bytes, about: a chunk that is not packed takes some kilobytes."""
-        return (0 if self._base is None else self._base.memory) + 4096 * self.extra.count
+        return (0 if self._base is None else self._base.memory) + 4096 * (
+            self.extra.count + len(self._late)
+        )

@@ -20,7 +20,9 @@ _list = msgspec.json.Encoder().encode
 
 
 _STORED = "SELECT term, tid FROM terms WHERE term IN (SELECT value FROM json_each(?))"
-_NEW = "INSERT INTO terms (term) SELECT value FROM json_each(?) ORDER BY key RETURNING term, tid"
+_LAST = "SELECT seq FROM sqlite_sequence WHERE name = 'terms'"
+"""The highest number ever given out: SQLite keeps it, and moves it on with what is inserted."""
+_NEW = "INSERT INTO terms (term, tid) VALUES (?, ?)"
 
 
 class Draft:
@@ -50,7 +52,9 @@ class Tally:
 
     def add(self, pid: int, pieces: Iterable[Piece], sign: int = 1) -> None:
         """Chunks come into a partition (``sign`` 1), or leave it (−1)."""
-        moved = self.frequencies.setdefault(pid, Counter())
+        moved = self.frequencies.get(pid)
+        if moved is None:
+            moved = self.frequencies[pid] = Counter()
         move = moved.update if sign > 0 else moved.subtract
         chunks, total = self.sizes.get(pid, (0, 0))
         for piece in pieces:
@@ -94,17 +98,22 @@ def number(
     """The number of each of ``terms``: one known already, else that of the table, else a new one;
     the latter two enter ``given``."""
     found: dict[str, int] = {}
+    missing = terms
     for tids in (*known, given):
-        found.update((term, tids[term]) for term in terms if term in tids)
-        if len(found) == len(terms):
+        found.update({term: tids[term] for term in missing if term in tids})
+        missing = terms - found.keys()
+        if not missing:
             return found
-    # One statement for all: each by itself would move the table's highest number on disk.
-    for statement in (_STORED, _NEW):
-        missing = sorted(terms - found.keys())
-        if missing:
-            rows = db.execute(statement, (_list(missing).decode(),)).fetchall()
-            found.update(rows)
-            given.update(rows)
+    listed = _list(sorted(missing)).decode()
+    stored = dict(db.execute(_STORED, (listed,)).fetchall())
+    if len(stored) < len(missing):
+        (last,) = db.execute(_LAST).fetchone() or (0,)
+        new = sorted(missing - stored.keys())
+        numbers = dict(zip(new, range(last + 1, last + 1 + len(new)), strict=True))
+        db.executemany(_NEW, numbers.items())
+        stored |= numbers
+    found.update(stored)
+    given.update(stored)
     return found
 
 

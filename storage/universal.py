@@ -1,10 +1,11 @@
-"""The sentence encoder's forward pass for one short text, in a third of its package's time.
+"""The sentence encoder's forward pass for one text: a question in a third of its package's time, a
+chunk in two thirds.
 
-A question is embedded inside the kernel's loop, so its time is everybody's. The encoder is a
+A question's time is everybody's who asks, a chunk's is when a write can be found. The encoder is a
 convolution over word pieces: of the five products that a piece takes part in, three (projection
 and the first layer of each window) are linear in the piece's own vector. They are computed a
-piece at a time and kept, for the same pieces come back in question after question; what is left
-for each question is the second layer and the sum.
+piece at a time and kept, for the same pieces come back in text after text; what is left
+for each text is the second layer and the sum.
 
 Invariant: a text's vector is a function of the text. A piece's row is computed by itself, in one
 shape, so that it has the same bits whether it was kept or is computed anew; what is kept changes
@@ -29,7 +30,7 @@ _PROJECTED = _EMBEDDING + len(_WINDOWS) * _WINDOW
 _ROW = _PROJECTED + sum(size for size, _ in _WINDOWS) * _WINDOW
 
 
-class ShortTexts:
+class Pieces:
     """``weights`` is the package's numpy backend, whose arrays are shared, not copied.
 
     Raises ``AttributeError`` or ``ValueError`` where it is not built as expected.

@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from threading import Lock
 
 import regex  # type: ignore[import-untyped] # the package ships no stubs
@@ -70,6 +73,7 @@ _PART = regex.compile(
     r"|[\p{L}\p{M}\p{N}']++"
 )
 _INSIDE = regex.compile(rf"(?V1)(?<={_WITHIN}){_WITHIN}")
+_PLAIN = re.compile(r"[A-Za-z][a-z]*+|[A-Z]++")
 _MARKS = regex.compile(r"\p{M}+")
 _LATIN = regex.compile(r"\p{Latin}")
 
@@ -94,11 +98,9 @@ _stem_lock = Lock()  # a Stemmer may serve one thread at a time
 
 def index_terms(text: str) -> dict[str, int]:
     """Each term of ``text`` with its count; the sum of the counts is the text's length."""
-    counts: dict[str, int] = {}
-    for token in _tokens(text):
-        for term in _terms(token) if len(token) <= MAX_TERM else _split(token):
-            counts[term] = counts.get(term, 0) + 1
-    return counts
+    tokens = _tokens(text)
+    split = _terms if len(max(tokens, key=len, default="")) <= MAX_TERM else _terms_of
+    return dict(Counter(chain.from_iterable(map(split, tokens))))
 
 
 def query_terms(text: str) -> list[str]:
@@ -123,7 +125,7 @@ def _asked(text: str) -> tuple[set[str], set[str]]:
     kept: set[str] = set()
     stops: set[str] = set()
     for token in _tokens(text):
-        terms = _terms(token) if len(token) <= MAX_TERM else _split(token)
+        terms = _terms_of(token)
         (stops if token.lower() in _STOP else kept).update(terms)
     return kept, stops
 
@@ -143,12 +145,18 @@ def _terms(token: str) -> tuple[str, ...]:
     return tuple(_split(token))
 
 
+def _terms_of(token: str) -> Sequence[str]:
+    return _terms(token) if len(token) <= MAX_TERM else _split(token)
+
+
 def forget() -> None:
     """Let go of every token that was met."""
     _terms.cache_clear()
 
 
 def _split(token: str) -> list[str]:
+    if _PLAIN.fullmatch(token):  # one word of one part: most tokens are
+        return [_word(token)]
     if _UNSPACED_RUN.match(token):
         token = token.casefold()
         return [*token, *(token[i : i + 2] for i in range(len(token) - 1))]
@@ -166,7 +174,7 @@ def _split(token: str) -> list[str]:
 def _word(word: str) -> str:
     """One word's term: folded, stemmed where its letters are Latin and it holds no digit."""
     word = _fold(word)[:MAX_TERM]
-    if word.isascii() and not any(c.isdigit() for c in word):
+    if word.isascii() and (word.isalpha() or not any(c.isdigit() for c in word)):
         with _stem_lock:
             return _stem(word) or word
     return word

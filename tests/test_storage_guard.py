@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import string
 import sys
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stdnum import luhn, verhoeff
 
+from isovist.storage import assignments, credentials, identities
 from isovist.storage.check_digits import has_luhn, has_verhoeff, is_cn_resident
+from isovist.storage.folding import fold
 from isovist.storage.guard import IDENTITIES, SECRETS, clean, clean_op, find, placeholder
+from isovist.storage.identity_rules import CODE, CODED
 from isovist.syscalls.operations import Drop, Put, Replace
 from isovist.syscalls.records import partition_of
 
@@ -314,3 +318,47 @@ def lines_run(text: str) -> int:
 def test_work_grows_with_the_length_of_the_text_only(piece: str) -> None:
     small, large = (lines_run((piece * n)[:n]) for n in (1000, 4000))
     assert large <= 6 * small + 2000
+
+
+# -- what rules a text out
+
+NUMBER = re.compile(r"[0-9](?:[ \-./·_()]{0,3}[0-9]){7}")
+SIX = re.compile(r"[0-9](?:[ .\-]?[0-9]){5}")
+LETTERS = re.compile(r"[0-9](?<=[A-Za-z]{2}[0-9])[0-9]|[0-9](?<=[A-Za-z] [0-9])[0-9]")
+FIVE = re.compile(r"[0-9](?:[ \-./·_()]{0,3}[A-Za-z]?[0-9]){4}")
+LONG = re.compile(r"[A-Za-z0-9_\-./~+=]{18,}+")
+IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[ \-]?[0-9]{2}(?:[ \-]?[A-Za-z0-9]){11,30}")
+
+pieces = st.one_of(
+    st.text("0123456789aAzZıİ .-/_()·=~+é?#", max_size=24),
+    st.sampled_from([code.pattern for code in CODED]).flatmap(
+        lambda pattern: st.from_regex(re.sub(r"\(\?<?[!=][^()]*\)", "", pattern.pattern))
+    ),
+    st.sampled_from(["password", "API-key", "token", "密码", "senha", "x" * 18, "||", "\ud800"]),
+)
+hostile = st.lists(pieces, max_size=6).flatmap(
+    lambda parts: st.sampled_from(["", " ", ", "]).map(lambda glue: glue.join(parts))
+)
+
+
+@settings(max_examples=400)
+@given(hostile)
+def test_what_rules_a_text_out_is_what_it_stands_for(text: str) -> None:
+    marks = identities._marks(text)
+    assert len(marks) == len(text)
+    for quick, whole in (
+        (identities._NUMBER, NUMBER),
+        (identities._SIX, SIX),
+        (identities._LETTERS, LETTERS),
+        (identities._FIVE, FIVE),
+    ):
+        assert (quick.search(marks) is None) == (whole.search(text) is None)
+    if CODE.search(text):
+        assert identities._coded(text, marks)
+    if IBAN.search(text):
+        assert identities._BANK.search(marks)
+    run = credentials._LONG in text.encode("latin-1", "replace").translate(credentials._TOKEN)
+    assert run == (LONG.search(text) is not None)
+    lower = fold(text).lower
+    named = any(word in lower for word in assignments._NAMING)
+    assert named == (assignments._NAMED.search(lower) is not None)

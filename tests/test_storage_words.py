@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from isovist.storage import words
 from isovist.storage.words import (
     _ASCII_TOKEN,
     _TOKEN,
@@ -162,3 +163,9 @@ def test_the_pattern_for_ascii_finds_what_the_whole_one_finds(text: str) -> None
 
 def test_a_text_that_normal_form_makes_ascii_is_read_alike() -> None:
     assert index_terms("don’t use ＡＰＩ－ｋｅｙ") == index_terms("don't use API-key")
+
+
+@given(st.from_regex(r"[A-Za-z]?[a-z]{0,9}|[A-Z]{1,9}", fullmatch=True))
+def test_a_plain_word_is_one_part(word: str) -> None:
+    assert words._PART.findall(word) == ([word] if word else [])
+    assert words._split(word) == ([words._word(word)] if word else [])

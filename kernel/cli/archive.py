@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from isovist.kernel.cli.common import Common, Problem, attach, suggest
 from isovist.kernel.cli.show import emit, note, say
+from isovist.syscalls.client import Client, Pending
+from isovist.syscalls.messages import Import, Imported
 
 BATCH, BATCH_BYTES = 100, 700_000
 """Lines of one import call, so that none holds the kernel up for long, and their bytes: a request
@@ -43,8 +46,7 @@ def import_(common: Common, file: str) -> int:
     stored = known = 0
     failed: list[str] = []
     with attach(common) as kernel, _opened(file) as lines:
-        for batch in _batches(lines, failed):
-            done = kernel.import_([text for _, text in batch], deadline_ms=600_000)
+        for batch, done in imported(kernel, _batches(lines, failed)):
             stored, known = stored + done.stored, known + done.known
             for why in done.failed:
                 place, _, rest = why.removeprefix("line ").partition(": ")
@@ -57,6 +59,29 @@ def import_(common: Common, file: str) -> int:
         for why in failed:
             note(why)
     return 1 if failed else 0
+
+
+def imported(
+    kernel: Client, batches: Iterable[list[tuple[int, str]]]
+) -> Iterator[tuple[list[tuple[int, str]], Imported]]:
+    """Each batch of numbered lines with what became of it. The next one is with the kernel already
+    while one is stored: it never waits for us."""
+    waiting: deque[tuple[list[tuple[int, str]], Pending]] = deque()
+    for batch in batches:
+        lines = tuple(text for _, text in batch)
+        waiting.append((batch, kernel.submit(Import(lines=lines, deadline_ms=600_000))))
+        if len(waiting) > 1:
+            yield _result(*waiting.popleft())
+    while waiting:
+        yield _result(*waiting.popleft())
+
+
+def _result(
+    batch: list[tuple[int, str]], pending: Pending
+) -> tuple[list[tuple[int, str]], Imported]:
+    done = pending.result()
+    assert isinstance(done, Imported)
+    return batch, done
 
 
 def _opened(file: str) -> BinaryIO:
