@@ -51,6 +51,11 @@ def check_group(name: str, field: str) -> str:
     return name
 
 
+def check_barrier(barrier_ms: int) -> None:
+    if not 0 <= barrier_ms <= 60_000:
+        raise CallerError("barrier_ms must be 0 to 60000", field="barrier_ms")
+
+
 def check_text(text: str, field: str = "text", limit: int = MAX_TEXT) -> str:
     """``text`` cleaned: NUL dropped (:func:`dropped` says how many). Surrogates cannot cross the
     wire, which refuses them; of a text that did not, pairs become the character that they stand

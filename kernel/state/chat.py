@@ -11,7 +11,7 @@ from isovist.kernel.state.audit import last_user_turn
 from isovist.kernel.state.calls import Call, Generation, Step
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
-from isovist.syscalls.names import MAX_TEXT, check_kinds, check_name, check_text
+from isovist.syscalls.names import MAX_TEXT, check_barrier, check_kinds, check_name, check_text
 from isovist.syscalls.operations import NEXT_ROUND, Outcome, SearchQuery
 from isovist.syscalls.records import partition_of
 
@@ -49,6 +49,7 @@ class Chats:
         budget = default_budget(request.budget, driver.context)
         if not request.memory or request.units == 0:
             budget = 0
+        check_barrier(request.barrier_ms)
         self._state.admission.check(channel.who, request, driver.config.name)
         call = self._state.memory.enter(channel, frame, request)
         self._state.admission.admit(call, driver.config.name, request.max_tokens)

@@ -20,6 +20,7 @@ from isovist.kernel.state.changes import not_found
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
 from isovist.syscalls.names import (
+    check_barrier,
     check_kinds,
     check_meta,
     check_name,
@@ -312,8 +313,7 @@ class Memory:
 
     def enter(self, channel: Channel, frame: int, request: Reads) -> Call:
         """Resolve the reader, mint its view and note what is accepted in it, all on arrival."""
-        if not 0 <= request.barrier_ms <= 60_000:
-            raise CallerError("barrier_ms must be 0 to 60000", field="barrier_ms")
+        check_barrier(request.barrier_ms)
         resolved = self._state.users.resolve(channel.who, request.user)
         call = self._state.open(channel, frame, request, resolved)
         call.id = self._state.opaque("c", self._state.boot, call.key)
