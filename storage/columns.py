@@ -46,11 +46,13 @@ class Ledger:
     the deltas of all parts, and the parts (by pid) that ``changed`` or were asked since, in no
     order that matters."""
 
-    __slots__ = ("changed", "waiting")
+    __slots__ = ("changed", "version", "waiting")
 
     def __init__(self) -> None:
         self.waiting = 0
         self.changed: set[int] = set()
+        self.version = 0
+        """Moves on whenever what a query reads of any part may have changed."""
 
 
 class Traits(NamedTuple):
@@ -262,6 +264,14 @@ class Part:
             slots = np.where(self._sorted[place] == rows, self._sorter[place], slots)
         return np.where((here[slots] == rows) & self.alive[slots], slots, -1)
 
+    def slot_of(self, row: int) -> int:
+        """The same of one row."""
+        if self._ordered != 0:
+            return int(self.find(np.array([row], dtype=np.int64))[0])
+        slot = int(self.row[: self.n].searchsorted(row))
+        found = slot < self.n and self.row[slot] == row and self.alive[slot]
+        return slot if found else -1
+
     def _order(self) -> None:
         """Sort the living rows: a moved unit brought an old one. Those that come will ascend."""
         here = self.row[: self.n]
@@ -316,6 +326,7 @@ class Part:
 
     def let_go(self) -> None:
         """Hold no postings and no exact vectors in memory."""
+        self.ledger.version += 1
         self.resident = None
         if self.scanned is not None:
             self.scanned.let_go()

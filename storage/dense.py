@@ -72,6 +72,16 @@ class Matrix:
         self._columns, self._rows, self.present = columns, rows, present
 
 
+def widened(halves: NDArray[np.float16]) -> Vector:
+    """Finite float16 as float32, bit for bit: numpy's own way takes four times as long."""
+    bits = halves.view(np.int16).astype(np.int32)
+    bits <<= 13  # sign, exponent and fraction, each where float32 has it
+    bits &= np.int32(-0x7000_2000)
+    wide = bits.view(np.float32)
+    wide *= np.float32(2.0**112)  # exponents count from 127 there, from 15 here
+    return wide
+
+
 def exact(rows: Vector, query: Vector) -> Vector:
     """Row-wise inner products: numpy sums each contiguous row by itself, pairwise, so a row's
     result is the same in whatever company it stands (BLAS's is not)."""

@@ -57,14 +57,32 @@ def contents(
     chunk that holds them."""
     if not blobs:
         return np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.intp)
+    kinds = [blob[0] for blob in blobs]
+    if kinds.count(kinds[0]) == len(kinds):
+        return _alike(blobs)
+    found: list[tuple[NDArray[np.uint32], NDArray[np.uint16], NDArray[np.intp]]] = []
+    for kind in sorted(set(kinds)):
+        places = [place for place, own in enumerate(kinds) if own == kind]
+        numbers, tfs, holders = _alike([blobs[place] for place in places])
+        found.append((numbers, tfs, np.array(places, dtype=np.intp)[holders]))
+    tids, counts, holders = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(holders, kind="stable")
+    return tids[order], counts[order], holders[order]
+
+
+def _alike(
+    blobs: Sequence[bytes],
+) -> tuple[NDArray[np.uint32], NDArray[np.uint16], NDArray[np.intp]]:
+    """The same of chunks, at least one, that are packed in one way."""
     sizes = np.array([_size(blob) for blob in blobs])
     holders = np.repeat(np.arange(len(blobs)), sizes)
-    if any(blob[0] != 3 for blob in blobs):
-        parts = [_open(blob) for blob in blobs]
-        wide = [tfs.astype(np.uint16, copy=False) for _, tfs in parts]
-        return np.concatenate([tids for tids, _ in parts]), np.concatenate(wide), holders
     # Bytes are joined first: an array a chunk would take ten times as long.
     pairs = list(zip(blobs, sizes.tolist(), strict=True))
+    if blobs[0][0] != 3:
+        kind = "u1" if blobs[0][0] == 1 else "<u2"
+        numbers = np.frombuffer(b"".join([blob[1 : 1 + 4 * n] for blob, n in pairs]), "<u4")
+        tfs = np.frombuffer(b"".join([blob[1 + 4 * n :] for blob, n in pairs]), kind)
+        return numbers, tfs.astype(np.uint16), holders
     firsts = np.frombuffer(b"".join([blob[1:5] for blob in blobs]), "<u4")
     steps = np.frombuffer(b"".join([blob[5 : 5 + 2 * n] for blob, n in pairs]), "<u2")
     counts = np.frombuffer(b"".join([blob[5 + 2 * n :] for blob, n in pairs]), "u1")

@@ -149,6 +149,12 @@ def blend(lexical: Scores, dense: Scores, links: Links) -> Scores:
 
 def normalised(scores: Scores) -> Scores:
     """To [0, 1]; what has no score (−inf) gets 0. Where all are alike, 1 if they say anything."""
+    if not len(scores):
+        return np.zeros(0)
+    low, high = scores.min(), scores.max()
+    if low > -np.inf and high > low:
+        whole: Scores = (scores - low) / (high - low)
+        return whole
     known = scores > -np.inf
     result = np.zeros(len(scores))
     if known.any():

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from isovist.storage.candidates import candidate
 from isovist.storage.changes import Change, Found, Link
 from isovist.storage.dense import Vector
 from isovist.storage.engines import Job
+from isovist.storage.frame import Frames
 from isovist.storage.inverted import Inverted
 from isovist.storage.lookup import look_up
 from isovist.storage.part_field import PartField
@@ -73,12 +75,15 @@ class IndexedEngine:
             narrow=tuning.narrow,
             delta=tuning.delta,
         )
+        self._frames = Frames(self.parts)
+        self._ahead = ThreadPoolExecutor(1, "isovist-lexical")
         self._tick = itertools.count(1)
         self._snapshot: Snapshot | None = None
 
     def load(self, found: Iterable[Found], links: Iterable[Link], snapshot: Snapshot) -> None:
         """Take in a store found on disk, once, before anything else."""
         self._snapshot = snapshot
+        self.parts.ledger.version += 1
         self.parts.load(found, links, self._inverted.entries())
         self.upkeep.fill(self.parts.missing(), snapshot)
         self.upkeep.load_graphs(snapshot)
@@ -86,6 +91,7 @@ class IndexedEngine:
     def apply(self, changes: Sequence[Change], snapshot: Snapshot) -> None:
         """Take in one commit; from here on reads are at ``snapshot``, the state right after it."""
         self._snapshot = snapshot
+        self._frames.before(changes)
         self.parts.apply(changes, snapshot)
 
     # -- the one read
@@ -101,20 +107,21 @@ class IndexedEngine:
             raise KernelError(
                 f"a query vector of {vector.dtype} {vector.shape}, not of float32 ({self.dim},)"
             )
-        parts = self.parts.of(view)
+        dense = vector is not None and query.mode != "bm25" and not query.lexical_only
+        frame = self._frames.of(view, snapshot, vectors=dense)
+        parts = frame.parts
         if not parts:
             return Selection()
         used = next(self._tick)
         for part in parts:
             part.used = used
-        if sum(part.n for part in parts) <= self._tuning.narrow:
-            self.parts.ledger.changed.update(part.pid for part in parts)
-        dense = vector is not None and query.mode != "bm25" and not query.lexical_only
-        if dense:
-            for part in parts:
-                self.parts.read_vectors(part, snapshot)
-        hidden = self.parts.links.superseded(parts, query.now)
-        field = PartField(parts, query, snapshot, self._inverted, hidden, self._tuning.narrow)
+        if frame.size <= self._tuning.narrow:
+            self.parts.ledger.changed.update(frame.pids)
+        wander = any(part.wandering for part in parts)
+        hidden = self.parts.links.superseded(parts, query.now) if wander else {}
+        ahead = self._ahead if dense else None
+        narrow = self._tuning.narrow
+        field = PartField(frame, query, snapshot, self._inverted, hidden, narrow, ahead)
         ranked = rank(field, query, vector if dense else None)
         return Selection(candidates=tuple(self._shown(view, field, ranked)))
 
@@ -162,11 +169,13 @@ class IndexedEngine:
         return self.upkeep.next()
 
     def finish(self, job: Job) -> None:
+        self.parts.ledger.version += 1
         self.upkeep.finish(job, self._reading())
 
     def scrub(self, reader: Callable[[], Snapshot]) -> bool:
         """Let nothing of what was dropped remain in a derived file, in any one thread. False where
         a graph has yet to be made anew: then jobs are due, and it is to be called again."""
+        self.parts.ledger.version += 1
         return self.upkeep.scrub(reader)
 
     def stop(self) -> None:
@@ -174,4 +183,5 @@ class IndexedEngine:
 
     def close(self) -> None:
         self.stop()
+        self._ahead.shutdown()
         self._inverted.close()

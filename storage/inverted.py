@@ -35,11 +35,12 @@ hold for it, and are seen to here:
   more: the factor 1 + 10⁻⁵ + n·2⁻²³ is above both.
 - *The best M are the best M.* tantivy's block-max pruning relies on block maxima that were chosen
   with the average length of one segment, so over several segments it is not exact. It prunes
-  unions and intersections of bare terms only, never a conjunction with a constant-score filter,
-  which each query here is.
+  unions and intersections of bare terms only, never a conjunction with a constant-score filter
+  or an exclusion, one of which each query here is.
 
-All and only chunks of the partitions asked for are returned: the filter is in every query,
-however many partitions there are, and no partition or no term means no answer, not no filter.
+All and only chunks of the partitions asked for are returned: the filter is in every query, or is
+put to all that it finds, however many partitions there are, and no partition or no term means no
+answer, not no filter.
 
 **On disk** the index is derived data. Beside tantivy's files lies ``generation``: whose index it
 is, and the generations of the last commit and of the one begun. It is written before a commit,
@@ -58,7 +59,8 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,13 @@ def _schema() -> tantivy.Schema:
 
 
 SCHEMA = _schema()
+
+MUCH = 0.4
+"""The share of the index from which it is faster to filter what is found. Milliseconds of ten
+terms among 120,000 chunks: 50 %: 1.4 beside 2.7, 96 %: 1.8 beside 4.3."""
+
+_NOWHERE = Query.term_query(SCHEMA, "pid", -1)
+"""What no chunk matches."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -310,20 +319,36 @@ class Inverted:
         average: float,
         count: int,
         said: tuple[int | None, int | None] = (None, None),
+        held: int = 0,
     ) -> Candidates:
         """The best ``count`` (at least 1) chunks of the partitions ``pids``.
 
         ``terms`` are the numbers of the terms asked for, each once, with their idf under the
         view (above 0); ``average`` is the view's average chunk length (terms). ``said`` is a
         stretch of time (ns), its start inclusive, its end exclusive, ``None`` for no limit.
+        ``held`` is about how many chunks the partitions hold: where that is much of the index,
+        it is faster to filter what comes than what is searched, and fewer may come than asked.
         Raises :class:`WorldError` where the index cannot be read.
         """
+        return self.ask(pids, terms, average=average, count=count, said=said, held=held)()
+
+    def ask(
+        self,
+        pids: Sequence[int],
+        terms: Sequence[tuple[int, float]],
+        *,
+        average: float,
+        count: int,
+        said: tuple[int | None, int | None] = (None, None),
+        held: int = 0,
+    ) -> Callable[[], Candidates]:
+        """The same, to be called: in any thread, which then hardly needs the interpreter."""
         with _worldly(self._path):
             reading = self._reading
             known = [(tid, idf) for tid, idf in terms if reading.frequency(tid)] if pids else []
             shape = reading.shape(tid for tid, _ in known)
             if not known or shape is None:
-                return _NONE
+                return lambda: _NONE
             chunks, mean = shape
             scored: list[tuple[Occur, Query]] = []
             for tid, idf in known:
@@ -334,19 +359,39 @@ class Inverted:
                     else Query.const_score_query(_term(tid), 2.2 * idf)
                 )
                 scored.append((Occur.Should, query))
-            must = [self._among(pids), *_within(said), Query.boolean_query(scored)]
-            hits = reading.searcher.search(
-                Query.boolean_query([(Occur.Must, query) for query in must]), count, count=False
-            ).hits
+            ratio = max(1.0, average / mean) * (1 + 1e-5 + len(known) * 2.0**-23)
+            union = (Occur.Must, Query.boolean_query(scored))
+            among: frozenset[int] | None = None
+            if held >= MUCH * chunks and said == (None, None):
+                among = frozenset(pids)
+                count = math.ceil(count * max(chunks / held, 1.0))
+                query = Query.boolean_query([(Occur.MustNot, _NOWHERE), union])
+            else:
+                must = [(Occur.Must, query) for query in (self._among(pids), *_within(said))]
+                query = Query.boolean_query([*must, union])
+        return partial(self._look, reading.searcher, query, count, ratio, among)
+
+    def _look(
+        self,
+        searcher: tantivy.Searcher,
+        query: Query,
+        count: int,
+        ratio: float,
+        among: frozenset[int] | None,
+    ) -> Candidates:
+        """The best ``count`` that match, of which those of other partitions are left out: of the
+        partitions ``among``, or of all, where the query has seen to it."""
+        with _worldly(self._path):
+            hits = searcher.search(query, count, count=False).hits
             at = [address for _, address in hits]
             scores = np.array([score for score, _ in hits], np.float64)
-            ratio = max(1.0, average / mean) * (1 + 1e-5 + len(known) * 2.0**-23)
-            return Candidates(
-                rows=np.array(reading.searcher.fast_field_values("row", at), np.int64),
-                pids=np.array(reading.searcher.fast_field_values("pid", at), np.int64),
-                scores=scores,
-                ceiling=float(scores[-1]) * ratio if len(hits) == count else 0.0,
-            )
+            rows = np.array(searcher.fast_field_values("row", at), np.int64)
+            pids = np.array(searcher.fast_field_values("pid", at), np.int64)
+            ceiling = float(scores[-1]) * ratio if len(hits) == count else 0.0
+            if among is not None:
+                own = np.array([pid in among for pid in pids.tolist()], np.bool_)
+                rows, pids, scores = rows[own], pids[own], scores[own]
+            return Candidates(rows=rows, pids=pids, scores=scores, ceiling=ceiling)
 
     def _among(self, pids: Sequence[int]) -> Query:
         """The filter on partitions; the last one is kept, since widening asks again."""

@@ -252,7 +252,7 @@ class Lexical(Generic[Key]):
 
     ``parts`` are the view's indexes, each with the offset of its slots in the view's row of
     ``size`` slots. ``terms`` are distinct, in the order of their strings. ``statistics`` are the
-    view's where ``parts`` are not all of it.
+    view's where ``parts`` are not all of it, ``lengths`` by slot where its owner has them.
     """
 
     def __init__(
@@ -261,9 +261,11 @@ class Lexical(Generic[Key]):
         size: int,
         terms: Sequence[Key],
         statistics: Statistics | None = None,
+        lengths: NDArray[Any] | None = None,
     ) -> None:
         self._parts: Sequence[tuple[int, Index[Key]]] = parts
         self._size = size
+        self._known = lengths
         found: list[list[tuple[int, array[int] | NDArray[np.int64]]]] = [[] for _ in terms]
         for at, postings in parts:
             for place, entries in postings.find_all(terms):
@@ -273,22 +275,17 @@ class Lexical(Generic[Key]):
             sum(postings.total for _, postings in parts),
             [sum(len(f) for _, f in held) for held in found],
         )
-        offsets: list[int] = []
-        weights: list[float] = []
-        lists: list[NDArray[np.int64]] = []
-        for held, weight in zip(found, self._statistics.weights, strict=True):
-            for at, entries in held:
-                offsets.append(at)
-                weights.append(weight)
-                lists.append(np.frombuffer(entries, dtype=np.int64))
         # One entry a posting, terms in sorted order: the order in which every sum runs.
-        sizes = [len(entries) for entries in lists]
+        offsets = [at for held in found for at, _ in held]
+        lists = [entries for held in found for _, entries in held]
+        sizes = list(map(len, lists))
         self._slots = np.concatenate(lists) if lists else np.zeros(0, np.int64)
         self._counts = (self._slots & _COUNT).astype(np.float64)
         self._slots >>= _SHIFT
         if any(offsets):
-            self._slots += np.repeat(offsets, sizes)
-        self._weights: Floats = np.repeat(np.array(weights), sizes)
+            self._slots += np.array(offsets).repeat(sizes)
+        each = np.array(self._statistics.weights).repeat(list(map(len, found)))
+        self._weights: Floats = each.repeat(sizes)
 
     def scores(self) -> Floats:
         """The score of each slot of the view; 0 where no term of the query stands."""
@@ -320,6 +317,8 @@ class Lexical(Generic[Key]):
 
     def _lengths(self) -> NDArray[Any]:
         """The length of each slot of the view."""
+        if self._known is not None:
+            return self._known
         if len(self._parts) == 1:
             return self._parts[0][1].lengths
         lengths: Floats = np.zeros(self._size)

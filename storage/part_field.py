@@ -8,7 +8,9 @@ all but surely), whatever else the store holds.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -19,8 +21,10 @@ from isovist.storage.columns import Mask, Part
 from isovist.storage.dense import Vector
 from isovist.storage.fields import Place, Scores, Slots, one_a_text
 from isovist.storage.forward import frequencies, table
-from isovist.storage.inverted import Inverted
+from isovist.storage.frame import Frame
+from isovist.storage.inverted import Candidates, Inverted
 from isovist.storage.lexical import Floats, Lexical, Statistics
+from isovist.storage.resident import NOBODY
 from isovist.storage.rough import Rough, cosines
 from isovist.storage.snapshot import Snapshot
 from isovist.storage.words import query_terms
@@ -41,42 +45,44 @@ class Leg(Protocol):
 
 
 class PartField:
-    """A :class:`~isovist.storage.fields.Field` over ``parts``, in the view's order.
+    """A :class:`~isovist.storage.fields.Field` over the parts of ``frame``.
 
     ``superseded`` holds, by place of a part, slots that a unit of another part hides, or one
     that may expire. A view of at most ``narrow`` chunks whose parts are all resident is answered
-    from memory: beyond that the shared index is faster.
+    from memory: beyond that the shared index is faster; it is asked by a thread of ``ahead``,
+    while this one sees to the dense leg.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        frame: Frame,
         query: SearchQuery,
         snapshot: Snapshot,
         inverted: Inverted,
         superseded: dict[int, list[int]],
         narrow: int,
+        ahead: Executor | None = None,
     ) -> None:
-        self.parts = parts
+        self.frame = frame
+        self.ahead = ahead
+        self.parts, self.starts, self.size = frame.parts, frame.starts, frame.size
         self.snapshot = snapshot
-        self.starts = np.zeros(len(parts), dtype=np.intp)
-        self.size = 0
-        for place, part in enumerate(parts):
-            self.starts[place] = self.size
-            self.size += part.n
-        self.masks = [p.filter(query, superseded.get(at, ())) for at, p in enumerate(parts)]
+        self.masks = frame.masks(query, superseded)
         self._masked = any(mask is not None for mask in self.masks)
         self._known: dict[int, float] = {}
         """Cosines by slot: a field serves one query, so they are of one vector."""
         self._texts: dict[int, Hashable] = {}
+        self.nearest: list[int] = []
+        """What :meth:`near` has found."""
         terms = query_terms(query.text)
         known = snapshot.tids(terms)
         # A term that no chunk of the store holds weighs as one that no chunk of the view holds.
         tids = [known.get(term, -1) for term in terms]
+        parts = self.parts
         if self.size <= narrow and all(part.resident and part.resident.ready() for part in parts):
             self._leg: Leg = _Narrow(self, tids)
         else:
-            self._leg = _Wide(self, tids, query, inverted)
+            self._leg = _Wide(self, tids, query, inverted, ahead)
 
     # -- where a slot is
 
@@ -94,12 +100,20 @@ class PartField:
         at = int(np.searchsorted(self.starts, slot, side="right")) - 1
         return self.parts[at], slot - int(self.starts[at])
 
+    def whose(self, slots: NDArray[np.intp]) -> Iterator[tuple[Part, int]]:
+        """The part of each of ``slots``, and its own number for it."""
+        place = self.starts.searchsorted(slots, side="right") - 1
+        local = slots - self.starts[place]
+        parts = self.parts
+        return zip([parts[at] for at in place.tolist()], local.tolist(), strict=True)
+
     def gather(self, name: str, slots: NDArray[np.intp]) -> NDArray[np.int64]:
-        """A column of the parts at ``slots``, which are few: each is looked at by itself."""
-        place = np.searchsorted(self.starts, slots, side="right") - 1
-        local = (slots - self.starts[place]).tolist()
-        columns = {at: getattr(self.parts[at], name) for at in set(place.tolist())}
-        found = [columns[at][slot] for at, slot in zip(place.tolist(), local, strict=True)]
+        """A column of the parts at ``slots``, which are few: each is looked at by itself, unless
+        there is a column of all."""
+        if self.frame.settled:
+            return self.frame.column(name)[slots].astype(np.int64, copy=False)
+        column = attrgetter(name)
+        found = [column(part)[slot] for part, slot in self.whose(slots)]
         return np.array(found, dtype=np.int64)
 
     def allowed(self, slots: NDArray[np.intp]) -> Mask:
@@ -135,6 +149,7 @@ class PartField:
 
     def beside(self, slots: Sequence[int], chunks: int) -> list[int]:
         wanted = np.array(slots, dtype=np.intp)
+        wanted = wanted[self.gather("handle", wanted) != 0]
         found: list[NDArray[np.intp]] = []
         for at, here in self.split(wanted):
             part, start = self.parts[at], int(self.starts[at])
@@ -176,6 +191,7 @@ class PartField:
             complete = rough.whole and (count >= len(rough.values) or len(near) < count)
             best = one_a_text(self, ranked if complete else ranked[:count], depth)
             if len(best) == depth or complete:
+                self.nearest = best
                 return best
             count *= 4
 
@@ -188,16 +204,31 @@ class PartField:
 
 
 class _Held:
-    """A resident part as the lexical leg reads it."""
+    """A resident part as the lexical leg reads it. ``asked`` are the terms that it will be asked
+    for."""
 
-    def __init__(self, part: Part) -> None:
+    __slots__ = ("_asked", "_part")
+
+    def __init__(self, part: Part, asked: NDArray[np.uint32]) -> None:
         self._part = part
-        self.count, self.total, self.lengths = part.count, part.total, part.length[: part.n]
+        self._asked = asked
+
+    @property
+    def count(self) -> int:
+        return self._part.count
+
+    @property
+    def total(self) -> int:
+        return self._part.total
+
+    @property
+    def lengths(self) -> NDArray[np.uint16]:
+        return self._part.length[: self._part.n]
 
     def find_all(self, terms: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
         resident = self._part.resident
         assert resident is not None
-        return resident.find_all(terms, self._part.alive)
+        return resident.find_all(terms, self._asked, self._part.alive)
 
 
 class _Narrow:
@@ -205,8 +236,11 @@ class _Narrow:
 
     def __init__(self, field: PartField, tids: Sequence[int]) -> None:
         self._field = field
-        parts = [(int(at), _Held(part)) for at, part in zip(field.starts, field.parts, strict=True)]
-        self._lexical: Lexical[int] = Lexical(parts, field.size, tids)
+        asked = np.array([tid if tid >= 0 else NOBODY for tid in tids], dtype=np.uint32)
+        held = [_Held(part, asked) for part in field.parts]
+        parts = list(zip(field.starts.tolist(), held, strict=True))
+        lengths = field.frame.column("length")
+        self._lexical: Lexical[int] = Lexical(parts, field.size, tids, lengths=lengths)
         self._scores = self._lexical.scores()
 
     def found(self, depth: int) -> list[int]:
@@ -242,43 +276,55 @@ class _Wide:
     """
 
     def __init__(
-        self, field: PartField, tids: Sequence[int], query: SearchQuery, inverted: Inverted
+        self,
+        field: PartField,
+        tids: Sequence[int],
+        query: SearchQuery,
+        inverted: Inverted,
+        ahead: Executor | None,
     ) -> None:
         self._field = field
         self._tids = tids
         self._inverted = inverted
         self._said = (query.since, query.until)
-        self._places = {part.pid: at for at, part in enumerate(field.parts)}
-        pids = list(self._places)
-        known = [tid for tid in tids if tid >= 0]
-        sums = field.snapshot.frequencies(known, pids) if known and pids else {}
+        frame = field.frame
         self._statistics = Statistics(
-            sum(part.count for part in field.parts),
-            sum(part.total for part in field.parts),
-            [sums.get(tid, 0) for tid in tids],
+            frame.count, frame.total, frame.frequencies(tids, field.snapshot)
         )
         self._scored: dict[int, tuple[float, float]] = {}
         """By slot: its score, and the share of the query's mass that it holds."""
+        self._asked: Future[Candidates] = Future()
+        """The first candidates, or on their way."""
+        if query.mode != "dense":
+            ask = self._ask(FIRST)
+            if ahead is not None:
+                self._asked = ahead.submit(ask)
+            else:
+                self._asked.set_result(ask())
+
+    def _ask(self, count: int) -> Callable[[], Candidates]:
+        frame = self._field.frame
+        weighed = zip(self._tids, self._statistics.weights, strict=True)
+        return self._inverted.ask(
+            frame.pids,
+            [(tid, weight) for tid, weight in weighed if tid >= 0],
+            average=self._statistics.average,
+            count=count,
+            said=self._said,
+            # Where others hold much of what scores high, the next time is not in vain.
+            held=frame.count if count == FIRST else 0,
+        )
 
     def found(self, depth: int) -> list[int]:
         field = self._field
         fresh = self._fresh()
-        terms = [
-            (tid, weight)
-            for tid, weight in zip(self._tids, self._statistics.weights, strict=True)
-            if tid >= 0
-        ]
         count = FIRST
         while True:
-            candidates = self._inverted.candidates(
-                list(self._places),
-                terms,
-                average=self._statistics.average,
-                count=count,
-                said=self._said,
-            )
+            candidates = self._asked.result() if count == FIRST else self._ask(count)()
             proposed = self._slots(candidates.rows, candidates.pids)
-            slots = np.unique(np.concatenate((fresh, proposed)))
+            # What the dense leg has found will be scored anyhow, and is read at once with these.
+            near = np.array(field.nearest, dtype=np.intp)
+            slots = np.unique(np.concatenate((fresh, proposed, near)))
             slots = slots[field.allowed(slots)]
             scores = self.scores(_list(slots))
             best = one_a_text(field, field.order(slots[scores > 0], scores[scores > 0]), depth)
@@ -315,14 +361,14 @@ class _Wide:
         holders: list[NDArray[np.int32]] = []
         places: list[NDArray[np.intp]] = []
         size = 0
-        for start, part in zip(field.starts, field.parts, strict=True):
-            if part.delta is not None and len(part.delta):
-                terms, tfs, at = part.delta.entries()
-                tids.append(terms)
-                counts.append(tfs)
-                holders.append(at + np.int32(size))
-                places.append(np.array(part.delta.slots, dtype=np.intp) + start)
-                size += len(part.delta.slots)
+        for start, part in field.frame.waiting:
+            assert part.delta is not None
+            terms, tfs, at = part.delta.entries()
+            tids.append(terms)
+            counts.append(tfs)
+            holders.append(at + np.int32(size))
+            places.append(np.array(part.delta.slots, dtype=np.intp) + start)
+            size += len(part.delta.slots)
         if not size:
             return np.zeros(0, np.intp)
         joined = np.concatenate(tids), np.concatenate(counts), np.concatenate(holders)
@@ -337,12 +383,11 @@ class _Wide:
 
     def _slots(self, rows: NDArray[np.int64], pids: NDArray[np.int64]) -> NDArray[np.intp]:
         """Where proposed chunks are; those that the view holds no more are left out."""
-        found: list[NDArray[np.intp]] = []
-        for pid in np.unique(pids).tolist():
-            at = self._places[pid]
-            here = self._field.parts[at].find(rows[pids == pid])
-            found.append(here[here >= 0] + self._field.starts[at])
-        return np.concatenate(found) if found else np.zeros(0, np.intp)
+        places, parts = self._field.frame.places, self._field.parts
+        at = [places[pid] for pid in pids.tolist()]
+        pairs = zip(at, rows.tolist(), strict=True)
+        slots = np.array([parts[place].slot_of(row) for place, row in pairs], dtype=np.intp)
+        return (slots + self._field.starts[at])[slots >= 0]
 
 
 def _list(slots: Slots) -> list[int]:

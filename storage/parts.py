@@ -40,6 +40,9 @@ class Parts:
     def __len__(self) -> int:
         return len(self._parts)
 
+    def __contains__(self, pid: int) -> bool:
+        return pid in self._parts
+
     def __getitem__(self, pid: int) -> Part:
         return self._parts[pid]
 
@@ -216,6 +219,7 @@ class Parts:
         """Have the codes of a part that came from disk; a graph's own vectors are in the graph."""
         if part.scanned is not None:
             return
+        self.ledger.version += 1
         scanned = Scanned(self.dim, exact=False)
         rows, vectors = snapshot.vectors_of(part.pid)
         slots = part.find(rows)

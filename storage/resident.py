@@ -20,6 +20,8 @@ AT_ONCE = 16
 """Chunks that one look takes in: each costs a tenth of a millisecond."""
 
 _SHIFT = 16
+NOBODY = (1 << 32) - 1
+"""A number that no term has."""
 
 
 class Packed:
@@ -34,20 +36,22 @@ class Packed:
         tids, counts, holders = contents(blobs)
         order = np.argsort(tids, kind="stable")
         self._entries = (slots[holders[order]].astype(np.int64) << _SHIFT) | counts[order]
-        self._tids, starts = np.unique(tids[order], return_index=True)
-        self._starts = np.append(starts, len(tids)).astype(np.int64)
+        known, starts = np.unique(tids[order], return_index=True)
+        # The last one is nobody's, with no posting: whatever is asked has a place before it.
+        self._tids = np.append(known, NOBODY).astype(np.uint32)
+        self._starts = np.append(starts, [len(tids), len(tids)]).astype(np.int64)
 
-    def find_all(self, tids: Sequence[int]) -> list[tuple[int, NDArray[np.int64]]]:
-        """The postings of those of ``tids`` that stand here, by their place in it."""
-        if not len(self._tids):
-            return []
-        asked = np.array(tids, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._tids, asked), len(self._tids) - 1)
-        held = np.flatnonzero(self._tids[at] == asked)
-        starts, ends = self._starts[at[held]].tolist(), self._starts[at[held] + 1].tolist()
+    def find_all(self, asked: NDArray[np.uint32]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The postings of those of ``asked`` that stand here, by their place in it."""
+        at = self._tids.searchsorted(asked)
+        held = (self._tids[at] == asked).nonzero()[0]
+        at = at[held]
+        entries = self._entries
         return [
-            (place, self._entries[start:end])
-            for place, start, end in zip(held.tolist(), starts, ends, strict=True)
+            (place, entries[start:end])
+            for place, start, end in zip(
+                held.tolist(), self._starts[at].tolist(), self._starts[at + 1].tolist(), strict=True
+            )
         ]
 
     @property
@@ -92,11 +96,12 @@ class Resident:
             self.dead += 1
 
     def find_all(
-        self, tids: Sequence[int], alive: NDArray[np.bool_]
+        self, tids: Sequence[int], asked: NDArray[np.uint32], alive: NDArray[np.bool_]
     ) -> list[tuple[int, NDArray[np.int64]]]:
         """The postings among living slots of those of ``tids`` that stand here, by their place
-        in it; in no order of slots, none twice. Only when it is :meth:`ready`."""
-        found = [] if self._base is None else self._base.find_all(tids)
+        in it; in no order of slots, none twice. ``asked`` are the same, ``NOBODY`` for a term
+        that has no number. Only when it is :meth:`ready`."""
+        found = [] if self._base is None else self._base.find_all(asked)
         if self.dead:
             living = ((place, entries[alive[entries >> _SHIFT]]) for place, entries in found)
             found = [(place, entries) for place, entries in living if len(entries)]

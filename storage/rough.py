@@ -1,27 +1,33 @@
 """The dense leg of one query over the parts of a view: what may be nearest, by approximate cosines
 of scans and graphs, and the exact cosines that decide.
 
-A view may have a hundred small parts, so what is done a part is as little as can be: their codes
+A view may have hundreds of small parts, so what is done a part is as little as can be: their codes
 are multiplied one after the other into one array, and only what is near is mapped to slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isovist.storage.codes import Query, scan
+from isovist.storage.codes import Query
 from isovist.storage.columns import Mask, Part
-from isovist.storage.dense import Vector, exact
-from isovist.storage.scanned import Halves, Scanned
+from isovist.storage.dense import Vector, exact, widened
+from isovist.storage.scanned import Halves
 
 if TYPE_CHECKING:
     from isovist.storage.part_field import PartField
 
 Slots = NDArray[np.intp]
+
+WORTH = 4
+"""Tasks from which a second thread pays: to wake it takes 0.1 ms."""
 
 
 class Rough:
@@ -30,56 +36,77 @@ class Rough:
     vectors of the view."""
 
     def __init__(self, field: PartField, vector: Vector, query: Query, count: int) -> None:
-        self._starts: list[int] = []
-        """Of each that is scanned: where its slots begin in the view."""
-        self._scanned: list[Scanned] = []
-        self._ends: list[int] = []
-        """Where its values end."""
+        frame, masks = field.frame, field.masks
+        self._frame = frame
+        found: dict[int, tuple[NDArray[np.int64], Vector]] = {}
+
+        def walk(at: int) -> None:
+            graph = field.parts[at].graph
+            assert graph is not None
+            mask = masks[at] if masks else None
+            found[at] = graph.nearest(vector, _reach(field.parts[at], mask, count))
+
+        walks: list[Callable[[], object]] = [partial(walk, at) for at in frame.walked]
+        shared(field.ahead, [*walks, *frame.codes.tasks(query)])
+        self.values = frame.codes.finish(query)
+        self.margin = frame.codes.margin(query, len(vector))
+        for (at, scanned), end in zip(frame.scanned, frame.ends, strict=True) if masks else ():
+            mask = masks[at]
+            if mask is not None:
+                self.values[end - scanned.size : end][~mask[scanned.slots]] = -np.inf
         self._walked: list[Slots] = []
         self.whole = True
         walked: list[Vector] = []
-        hidden: list[tuple[int, Mask]] = []
-        end = 0
-        for part, mask, start in zip(field.parts, field.masks, field.starts.tolist(), strict=True):
-            scanned = part.scanned
-            if scanned is not None and scanned.size:
-                if mask is not None:
-                    hidden.append((end, ~mask[scanned.slots]))
-                end += scanned.size
-                self._starts.append(start)
-                self._scanned.append(scanned)
-                self._ends.append(end)
-            if part.graph is not None:
-                rows, values = part.graph.nearest(vector, _reach(part, mask, count))
-                here = part.find(rows)
-                good = here >= 0
-                if mask is not None:
-                    good &= mask[np.maximum(here, 0)]
-                self._walked.append(here[good] + start)
-                walked.append(values[good])
-                self.whole = self.whole and len(rows) >= part.graph.size
-        sizes = [one.size for one in self._scanned]
-        self.values = np.empty(end + sum(map(len, walked)), dtype=np.float32)
-        self.margin = scan([one.codes for one in self._scanned], sizes, query, self.values[:end])
-        for at, mask in hidden:
-            self.values[at : at + len(mask)][mask] = -np.inf
+        for at in frame.walked:
+            part, mask = field.parts[at], masks[at] if masks else None
+            assert part.graph is not None
+            rows, values = found[at]
+            here = part.find(rows)
+            good = here >= 0
+            if mask is not None:
+                good &= mask[np.maximum(here, 0)]
+            self._walked.append(here[good] + frame.starts[at])
+            walked.append(values[good])
+            self.whole = self.whole and len(rows) >= part.graph.size
         if walked:
-            np.concatenate(walked, out=self.values[end:])
+            self.values = np.concatenate((self.values, *walked))
 
     def slots(self, near: NDArray[np.intp]) -> Slots:
         """Whose the values at ``near`` (ascending) are."""
-        ends = self._ends
-        inside = int(np.searchsorted(near, ends[-1])) if ends else 0
-        which = np.searchsorted(ends, near[:inside], side="right").tolist()
-        found = [
-            self._starts[one] + self._scanned[one].slots[at - (ends[one - 1] if one else 0)]
-            for one, at in zip(which, near[:inside].tolist(), strict=True)
-        ]
-        scanned = np.array(found, dtype=np.intp)
+        frame = self._frame
+        inside = int(near.searchsorted(frame.codes.size))
+        if frame.settled:
+            scanned = frame.owners[near[:inside]].astype(np.intp)
+        else:
+            scanned = near[:inside].copy()
+            which = frame.ends.searchsorted(scanned, side="right")
+            back = scanned - frame.ends[which] if inside else scanned  # counted from the end
+            for n, (one, place) in enumerate(zip(which.tolist(), back.tolist(), strict=True)):
+                at, there = frame.scanned[one]
+                scanned[n] = frame.starts[at] + there.slots[place]
         if inside == len(near):
             return scanned
-        walked = np.concatenate(self._walked)[near[inside:] - (ends[-1] if ends else 0)]
+        walked = np.concatenate(self._walked)[near[inside:] - frame.codes.size]
         return np.concatenate((scanned, walked))
+
+
+def shared(ahead: Executor | None, tasks: Sequence[Callable[[], object]]) -> None:
+    """Run ``tasks``: here, and in a thread of ``ahead`` as soon as it is free. They hardly need the
+    interpreter, so two cores take half the time."""
+    left = deque(tasks)
+
+    def drain() -> None:
+        while left:
+            try:
+                task = left.popleft()
+            except IndexError:  # the other thread was first
+                return
+            task()
+
+    other = ahead.submit(drain) if ahead is not None and len(left) >= WORTH else None
+    drain()
+    if other is not None and not other.cancel():
+        other.result()
 
 
 def _reach(part: Part, mask: Mask | None, count: int) -> int:
@@ -94,37 +121,43 @@ def _reach(part: Part, mask: Mask | None, count: int) -> int:
 
 def cosines(field: PartField, vector: Vector, wanted: Sequence[int]) -> NDArray[np.float64]:
     """Exact cosines, −inf where there is no vector yet."""
-    slots = np.array(wanted, dtype=np.intp)
-    values = np.full(len(slots), -np.inf)
-    held: list[Slots] = []
+    values = np.full(len(wanted), -np.inf)
+    held: list[int] = []
     halves: list[Halves] = []
-    unread: list[Slots] = []
-    rows: list[NDArray[np.int64]] = []
-    for at, here in field.split(slots):
+    unread: list[int] = []
+    rows: list[int] = []
+    left = list(enumerate(field.whose(np.array(wanted, dtype=np.intp))))
+    for at in field.frame.walked:
         part = field.parts[at]
-        local = slots[here] - field.starts[at]
-        if part.graph is not None:
-            there = part.graph.holds(part.row[local])
-            held.append(here[there])
-            halves.append(part.graph.vectors(part.row[local[there]]))
-            here, local = here[~there], local[~there]
-        if part.scanned is None or not len(here):
+        graph = part.graph
+        own = [(place, slot) for place, (of, slot) in left if of is part]
+        if graph is None or not own:
             continue
-        places = part.scanned.places(local)
-        if places.min() < 0:
-            there = places >= 0
-            here, local, places = here[there], local[there], places[there]
-        kept = part.scanned.vectors(places)
-        if kept is not None:
-            held.append(here)
-            halves.append(kept)
-        elif len(here):
-            unread.append(here)
-            rows.append(part.row[local])
+        its = part.row[[slot for _, slot in own]]
+        there = graph.holds(its)
+        got = {place for (place, _), has in zip(own, there.tolist(), strict=True) if has}
+        held += [place for place, _ in own if place in got]
+        halves += list(graph.vectors(its[there]))
+        left = [one for one in left if one[0] not in got]
+    for place, (part, slot) in left:
+        half: Halves | None = None
+        if part.scanned is not None:
+            kept = part.scanned.place(slot)
+            if kept < 0:
+                continue
+            half = part.scanned.vector(kept)
+            if half is None:
+                unread.append(place)
+                rows.append(int(part.row[slot]))
+        if half is not None:
+            held.append(place)
+            halves.append(half)
     if unread:
-        vectors, present = field.snapshot.vectors(np.concatenate(rows).tolist())
-        held.append(np.concatenate(unread)[present])
-        halves.append(vectors[present])
+        vectors, present = field.snapshot.vectors(rows)
+        known = np.flatnonzero(present).tolist()
+        held += [unread[at] for at in known]
+        halves += [vectors[at] for at in known]
     if held:
-        values[np.concatenate(held)] = exact(np.concatenate(halves).astype(np.float32), vector)
+        whole = np.concatenate(halves).reshape(len(held), -1)
+        values[held] = exact(widened(whole), vector)
     return values

@@ -74,9 +74,13 @@ class Scanned:
             places[slots >= len(self._place)] = -1
         return places
 
-    def vectors(self, places: NDArray[np.int32]) -> Halves | None:
-        """The exact vectors at ``places``; ``None`` where they are in the store."""
-        return None if self._exact is None else self._exact[places]
+    def place(self, slot: int) -> int:
+        """The same of one slot."""
+        return int(self._place[slot]) if slot < len(self._place) else -1
+
+    def vector(self, place: int) -> Halves | None:
+        """The exact vector at ``place``; ``None`` where it is in the store."""
+        return None if self._exact is None else self._exact[place]
 
     def keep(self, slots: NDArray[np.intp], vectors: Halves) -> None:
         """From here on hold the exact vectors; these are of all slots that are here."""

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from isovist.storage import codes as module
-from isovist.storage.codes import Codes, Query, shortlist
-from isovist.storage.dense import Vector, exact
+from isovist.storage.codes import PIECE, Abreast, Codes, Query, shortlist
+from isovist.storage.dense import Vector, exact, widened
 
 
 def units(n: int, dim: int, seed: int = 0) -> NDArray[np.float16]:
@@ -213,3 +213,25 @@ def test_a_shortlist_with_the_margin_holds_the_best_by_exact_score(
     margin = codes.margin(Query(q))
     assert np.isin(best, shortlist(scan(codes, q, 400), 10, margin)).all()
     assert np.abs(scan(codes, q, 400) - scores).max() <= margin / 2
+
+
+def test_side_by_side_they_are_what_each_is_alone() -> None:
+    sizes = [1, 40, PIECE + 3, 7]
+    each = [Codes(8) for _ in sizes]
+    for n, (one, size) in enumerate(zip(each, sizes, strict=True)):
+        one.put(np.arange(size), units(size, 8, seed=n))
+    each[1].clear(3)
+    asked, abreast = Query(query(8)), Abreast(each, sizes)
+    for _ in range(2):  # its array is used again
+        for task in reversed(abreast.tasks(asked)):
+            task()
+        expected = [scan(one, query(8), size) for one, size in zip(each, sizes, strict=True)]
+        assert abreast.finish(asked).tolist() == np.concatenate(expected).tolist()
+    assert abreast.margin(asked, 8) == max(one.margin(asked) for one in each)
+    assert len(Abreast([], []).finish(asked)) == 0
+
+
+def test_halves_are_widened_to_the_bit() -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = halves[np.isfinite(halves)]
+    assert widened(finite).tobytes() == finite.astype(np.float32).tobytes()

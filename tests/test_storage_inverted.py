@@ -131,6 +131,13 @@ def test_no_unseen_chunk_scores_above_the_ceiling(
     exact = reference.scores(pids, terms, average, said)
     check(found, exact, count)
     assert all(reference.chunks[r].pid == p for r, p in zip(rows(found), found.pids, strict=True))
+    # Filtered after the search: fewer or more may come, the ceiling holds all the same.
+    for held in (1, max(row // 2, 1), max(row, 1)):
+        later = index.candidates(sorted(pids), terms, average=average, count=count, held=held)
+        exact = reference.scores(pids, terms, average)
+        assert set(rows(later)) <= set(exact)
+        unseen = [score for own, score in exact.items() if own not in set(rows(later))]
+        assert all(score <= later.ceiling for score in unseen)
 
 
 @pytest.fixture(scope="module")
@@ -255,6 +262,10 @@ def test_a_foreign_chunk_never_comes_back() -> None:
     index.refresh()
     assert found(index, 1) == []
     assert found(index, 1, 2, 3) == [2, 3]
+    for pids in ([1, 4], [2], [1, 3, 9]):
+        whole = index.candidates(pids, [(7, 1.0)], average=1.0, count=100, held=2)
+        assert set(whole.pids.tolist()) <= {2, 3} & set(pids)
+        assert whole.ceiling == 0
 
 
 def test_without_a_term_there_is_no_answer() -> None:
