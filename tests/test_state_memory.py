@@ -125,6 +125,13 @@ def test_ids_are_opaque_and_never_twice_the_same() -> None:
     assert Desk(secret=b"other").remember(MAIL, user="ana").id not in ids
 
 
+def test_a_number_that_is_given_out_again_after_a_restore_makes_another_id() -> None:
+    """A backup put back gives numbers out again; an import may bring what had them."""
+    first, later = (Desk(boot=boot).remember(MAIL, user="ana") for boot in (b"1", b"2"))
+    assert (first.seq, first.partition) == (later.seq, later.partition)
+    assert first.id != later.id
+
+
 @pytest.mark.parametrize("errno", [Errno.ENOSPC, Errno.EIO])
 def test_a_write_that_fails_says_why(errno: Errno) -> None:
     desk = Desk()

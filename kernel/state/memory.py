@@ -153,7 +153,9 @@ class Memory:
         call.put = Put(
             partition=partition,
             seq=seq,
-            id=self._state.opaque("u", partition, seq),
+            # Of this life of the kernel: a store put back from a backup gives its numbers out again,
+            # and what an import brings may have the ids of those that it lost.
+            id=self._state.opaque("u", self._state.boot, partition, seq),
             agent=call.agent,
             user=user,
             handle=self._state.opaque("s", call.agent, user, session) if session else "",
