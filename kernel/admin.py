@@ -16,8 +16,9 @@ from isovist.storage.backend import Backend
 
 
 class Admin:
-    """Carries out ``SaveGrant``, ``SaveGroup``, ``Measure`` and ``Backup``; ``fail(key, error)``
-    ends a call whose work failed."""
+    """Carries out ``SaveGrant``, ``SaveGroup``, ``Measure``, ``Meter`` and ``Backup``;
+    ``fail(key, error)`` ends a call whose work failed, ``flush`` hands the waiting audit records to
+    the writer."""
 
     def __init__(
         self,
@@ -29,9 +30,10 @@ class Admin:
         now: Callable[[], int],
         dispatch: Callable[[ev.Event], None],
         fail: Callable[[int, Exception], None],
+        flush: Callable[[], None],
     ) -> None:
         self._store, self._writer, self._nursery = store, writer, nursery
-        self._figures = figures
+        self._figures, self._flush = figures, flush
         self._now, self._dispatch, self._fail = now, dispatch, fail
 
     def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
@@ -43,6 +45,7 @@ class Admin:
                 i.key, partial(self._store.save_group, i.of, i.name, i.members)
             ),
             ins.Measure: self._measure,
+            ins.Meter: lambda i: self._nursery.start_soon(self._meter, i),
             ins.Backup: lambda i: self._nursery.start_soon(self._backup, i),
         }
 
@@ -57,6 +60,21 @@ class Admin:
 
     def _measure(self, i: ins.Measure) -> None:
         self._dispatch(ev.Measured(now=self._now(), key=i.key, figures=self._figures()))
+
+    async def _meter(self, i: ins.Meter) -> None:
+        """Behind the records that still wait for company: every call that has been answered counts.
+        Beside the writer, as it may take long."""
+        self._flush()
+        written = trio.Event()
+        self._writer.run(lambda: None, lambda e: written.set())
+        await written.wait()
+        try:
+            work = partial(self._store.usage, i.by, i.since, i.until)
+            usage = await trio.to_thread.run_sync(work)
+        except Exception as e:
+            self._fail(i.key, e)
+        else:
+            self._dispatch(ev.Metered(now=self._now(), key=i.key, usage=usage))
 
     async def _backup(self, i: ins.Backup) -> None:
         """In a thread of its own, with connections of its own: writers and readers go on. A

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from isovist.kernel import endpoints
 from isovist.kernel.state.scheduling import Clients, Scheduling
 from isovist.scheduler.choice import DEFAULT, POLICIES
 from isovist.scheduler.policy import PRIORITIES
@@ -24,6 +25,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The default model; empty: the first installed one."""
     context: int = 2048
     """Tokens of context that a local model is given."""
+    endpoints: dict[str, endpoints.Endpoint] = {}
+    """Remote models by the names that they have here."""
+    defaults: dict[str, str] = {}
+    """Models of agents that name none, by agent; of all others it is ``model``."""
+    fallbacks: dict[str, tuple[str, ...]] = {}
+    """By model: who answers in its place, in this order, while it is down or has too much to do."""
     embedder: str = "universal"
     """What makes the vectors; see :func:`isovist.storage.embedder.make_embedder`."""
     models: str = ""
@@ -68,6 +75,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.state / "isovist.db"
 
     @property
+    def snapshots(self) -> Path:
+        """Where models' states of conversations lie; a scrub empties it, as they may hold all."""
+        return self.state / "snapshots"
+
+    @property
     def lock(self) -> Path:
         return self.state / "kernel.lock"
 
@@ -105,6 +117,11 @@ def load(name: str = "", state: Path | None = None) -> Config:
         raise CallerError(f"{file}: context must be 256 to {1 << 20}", field="context")
     if not 0 <= settings.room <= 1 << 40:
         raise CallerError(f"{file}: room must be 0 to {1 << 40} bytes", field="room")
+    for model, endpoint in settings.endpoints.items():
+        try:
+            endpoints.check(model, endpoint)
+        except CallerError as e:
+            raise CallerError(f"{file}: {e.message}", field=e.field) from None
     _check_scheduling(settings, str(file))
     return Config(
         name=name,

@@ -7,10 +7,12 @@ Scrubbing rewrites files, so it is not done for each unit: it waits until nothin
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import trio
@@ -20,8 +22,8 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.work import Piece
 from isovist.kernel.writer import Writer
-from isovist.storage.backend import Backend
-from isovist.syscalls.errors import IsovistError
+from isovist.storage.backend import Backend, Owed
+from isovist.syscalls.errors import IsovistError, WorldError
 from isovist.syscalls.operations import Outcome
 
 log = structlog.get_logger()
@@ -41,11 +43,21 @@ AT_START = 0
 T = TypeVar("T")
 
 
-class Forgetting:
-    """Carries out ``Owned``, ``Purge``, ``FindReceipt``, ``FindLapsed`` and ``Scrub``.
+class Caches(Protocol):
+    """What models keep of prompts; see :class:`isovist.kernel.llm.Models`."""
 
-    ``scrub(now)`` does it, ``first`` queues a piece of work behind the writes that are durable
-    already, ``flush`` hands the waiting audit records to the writer, ``fail`` ends a call.
+    async def flush(self) -> None: ...
+
+
+class Forgetting:
+    """Carries out ``Owned``, ``Purge``, ``FindReceipt``, ``FindLapsed``, ``Scrub`` and ``Flush``.
+
+    A scrub has three parts: no prompt that holds what was forgotten is worked on any more, models
+    drop what they keep of others (they may hold anything that somebody said, too), and the store's
+    files are rewritten. Only then receipts are issued.
+
+    ``scrub(now, owed)`` does it, ``first`` queues a piece of work behind the writes that are
+    durable already, ``flush`` hands the waiting audit records to the writer, ``fail`` ends a call.
     Invariant: while anything may be forgotten and not scrubbed, ``_since`` says since when.
     """
 
@@ -55,7 +67,9 @@ class Forgetting:
         writer: Writer,
         nursery: trio.Nursery,
         *,
-        scrub: Callable[[int], Awaitable[None]],
+        caches: Caches,
+        snapshots: Path,
+        scrub: Callable[[int, Owed | None], Awaitable[None]],
         dispatch: Callable[[ev.Event], None],
         fail: Callable[[int, Exception], None],
         first: Callable[[Piece], None],
@@ -64,6 +78,8 @@ class Forgetting:
         self._store, self._writer, self._nursery = store, writer, nursery
         self._scrub, self._dispatch, self._fail, self._first = scrub, dispatch, fail, first
         self._flush = flush
+        self._caches, self._snapshots = caches, snapshots
+        self._may_flush = trio.Event()
         # What an earlier life left unscrubbed is scrubbed too; if it left nothing, that is quick.
         self._since: float | None = trio.current_time()
         self._last = trio.current_time()
@@ -79,6 +95,7 @@ class Forgetting:
             ins.FindLapsed: self._find_lapsed,
             ins.Swept: lambda i: log.info("expired units are gone", units=i.units, call=i.call),
             ins.Scrub: lambda i: self.note(soon=i.soon),
+            ins.Flush: lambda i: self._may_flush.set(),
         }
 
     def begin(self) -> None:
@@ -124,7 +141,11 @@ class Forgetting:
             await self._due()
             since, self._since, self._soon = self._since, None, False
             try:
-                await self._scrub(time.time_ns())
+                # What is forgotten from here on has to wait for the next scrub.
+                owed = self._store.owed()
+                if owed is not None:
+                    await self._flush_models()
+                await self._scrub(time.time_ns(), owed)
             except Exception as e:
                 why = str(e) if isinstance(e, IsovistError) else where(e)
                 log.error("scrub failed", why=why, again=pause)
@@ -134,6 +155,14 @@ class Forgetting:
             else:
                 pause = AGAIN_S
                 self._dispatch(ev.ReceiptsIssued(now=_now()))
+
+    async def _flush_models(self) -> None:
+        self._may_flush = trio.Event()
+        self._dispatch(ev.Scrubbing(now=_now()))
+        await self._may_flush.wait()
+        await self._caches.flush()
+        # Whatever was being written there has its name now.
+        await trio.to_thread.run_sync(_empty, self._snapshots)
 
     async def _due(self) -> None:
         """Wait until the store must be scrubbed."""
@@ -202,6 +231,24 @@ class Forgetting:
             self._fail(i.key, e)
         else:
             self._dispatch(ev.ReceiptFound(now=_now(), key=i.key, receipt=receipt))
+
+
+def _empty(folder: Path) -> None:
+    """Remove the files in ``folder``, durably. Raises :class:`WorldError`."""
+    try:
+        files = [path for path in folder.iterdir() if path.is_file()]
+        for path in files:
+            path.unlink(missing_ok=True)
+        if files:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise WorldError(f"{folder}: {e.strerror}") from None
 
 
 def _now() -> int:

@@ -32,7 +32,7 @@ from isovist.kernel.llm import Models
 from isovist.kernel.lock import Lock
 from isovist.kernel.log import where
 from isovist.kernel.memory import Memory
-from isovist.kernel.models import ModelSpec, installed
+from isovist.kernel.models import ModelSpec, available
 from isovist.kernel.processes import Processes
 from isovist.kernel.questions import Questions
 from isovist.kernel.rendering import Rendering
@@ -134,7 +134,7 @@ class Kernel:
                 if restored:
                     gc.collect()
                     gc.freeze()
-                specs = self._specs if self._specs is not None else _models(self.config)
+                specs = self._specs if self._specs is not None else available(self.config)
                 if self._wants_door:
                     self._door = Door(self.config)
                 async with trio.open_nursery() as nursery:
@@ -161,7 +161,13 @@ class Kernel:
 
     def _boot(self, restored: Sequence[Restored], specs: Sequence[ModelSpec]) -> None:
         self.models = Models(
-            specs, self.config.settings.model, self._nursery, self.dispatch, self.now
+            specs,
+            self.config.settings.model,
+            self._nursery,
+            self.dispatch,
+            self.now,
+            defaults=self.config.settings.defaults,
+            fallbacks=self.config.settings.fallbacks,
         )
         self.processes = Processes(self, self._nursery)
         self.spawner = self.processes.spawner
@@ -192,6 +198,8 @@ class Kernel:
             self.store,
             self.writer,
             self._nursery,
+            caches=self.models,
+            snapshots=self.config.snapshots,
             scrub=self.upkeep.scrub,
             dispatch=self.dispatch,
             fail=self._fail_work,
@@ -206,6 +214,7 @@ class Kernel:
             now=self.now,
             dispatch=self.dispatch,
             fail=self._fail_work,
+            flush=self.records.flush,
         )
         self._do |= self.memory.instructions()
         self._do |= self.rendering.instructions()
@@ -213,7 +222,7 @@ class Kernel:
         self._do |= admin.instructions()
         self.state = State(
             secret=self.store.key,
-            boot=os.urandom(8),
+            boot=_word_of_this_life(),
             wall=time.time_ns() - self.now(),
             models=self.models.configs(),
             restored=restored,
@@ -455,7 +464,6 @@ def _tuning(settings: Settings) -> Tuning:
     return tuning if settings.graphs else msgspec.structs.replace(tuning, crossover=0)
 
 
-def _models(config: Config) -> list[ModelSpec]:
-    """The installed models, each with the context that the settings give it."""
-    context = config.settings.context
-    return [msgspec.structs.replace(s, context=context) for s in installed(config.models)]
+def _word_of_this_life() -> bytes:
+    """What tells the ids of this life of the kernel from those of any other."""
+    return os.urandom(8)

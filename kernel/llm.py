@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 import structlog
 import trio
@@ -14,11 +15,13 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.drivers import ModelConfig
 from isovist.kernel.tokens import TokenCounter, counter_for
-from isovist.syscalls.errors import Errno, IsovistError
-from isovist.syscalls.records import Message
+from isovist.syscalls.errors import CallerError, Errno, IsovistError
+from isovist.syscalls.records import Message, ModelLoad
 
 log = structlog.get_logger()
 
+FLUSH_S = PATIENCE_S
+"""A driver that does not flush within this is killed: its memory goes with it."""
 PAUSABLE = 32
 """Requests that a driver keeps while they are paused, beside those that it works on."""
 
@@ -37,16 +40,34 @@ class Models:
         nursery: trio.Nursery,
         dispatch: Callable[[ev.Event], None],
         clock: Callable[[], int],
+        *,
+        defaults: Mapping[str, str] | None = None,
+        fallbacks: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
+        """``defaults`` (models by agent) and ``fallbacks`` (models by model) are as configured.
+        Raises ``ENOENT`` where one of them names a model that is not there."""
         self._specs = {s.name: s for s in specs}
         # A model that somebody installed comes before the scripted one, which is always there.
         self._default = default or next((s.name for s in specs if s.driver != "scripted"), "")
+        self._defaults, self._fallbacks = defaults or {}, fallbacks or {}
+        for named in (
+            *self._defaults.values(),
+            *self._fallbacks,
+            *chain(*self._fallbacks.values()),
+        ):
+            if named not in self._specs:
+                why = f"the configuration names a model {named!r}, which is not there"
+                raise CallerError(why, errno=Errno.ENOENT, field="config")
         self._nursery = nursery
         self._dispatch = dispatch
         self._clock = clock
         self._lives: dict[str, DriverProcess] = {}
         self._counters: dict[str, TokenCounter] = {}
         self._loads: dict[str, p.Load] = {}
+        self._flushes: dict[int, tuple[DriverProcess, trio.Event]] = {}
+        """By number: who has been told to flush and has not answered yet."""
+        self._last_flush = 0
+        self._up: set[DriverProcess] = set()
 
     def configs(self) -> list[ModelConfig]:
         return [
@@ -57,6 +78,8 @@ class Models:
                 slots=s.at_a_time,
                 default=s.name == self._default,
                 pausable=PAUSABLE if s.driver == "llama" else 0,
+                fallbacks=tuple(self._fallbacks.get(s.name, ())),
+                agents=frozenset(a for a, model in self._defaults.items() if model == s.name),
             )
             for s in self._specs.values()
         ]
@@ -88,6 +111,7 @@ class Models:
                     temperature=i.temperature,
                     seed=i.seed,
                     stop=i.stop,
+                    owner=i.owner,
                 )
             )
         except IsovistError as e:
@@ -113,6 +137,32 @@ class Models:
     def resume(self, i: ins.Resume) -> None:
         self._tell(i.model, p.Resume(i.key))
 
+    async def flush(self) -> None:
+        """Have every driver drop what it keeps of prompts that came before. What it still works on
+        it drops at its end. A driver that dies meanwhile keeps nothing either."""
+        async with trio.open_nursery() as nursery:
+            for model, process in self._lives.items():
+                if process in self._up:
+                    nursery.start_soon(self._flush, model, process)
+
+    async def _flush(self, model: str, process: DriverProcess) -> None:
+        self._last_flush += 1
+        number, done = self._last_flush, trio.Event()
+        self._flushes[number] = process, done
+        try:
+            try:
+                process.send(p.Flush(number))
+            except IsovistError:
+                process.kill()
+            with trio.move_on_after(FLUSH_S):
+                await done.wait()
+            if not done.is_set():
+                log.warning("driver does not forget, stopping it", model=model)
+                process.kill()
+                await done.wait()
+        finally:
+            del self._flushes[number]
+
     def load(self, model: str) -> p.Load | None:
         """What the driver of ``model`` last said of its slots, cells and memory, while it lives."""
         return self._loads.get(model)
@@ -131,8 +181,11 @@ class Models:
             process.kill()
 
     async def _live(self, model: str, gen: int) -> None:
+        spec = self._specs[model]
         process = self._lives[model] = DriverProcess(
-            *self._specs[model].command(), patience_s=PATIENCE_S
+            *spec.command(),
+            keep=spec.endpoint.keep if spec.endpoint else (),
+            patience_s=PATIENCE_S,
         )
 
         def receive(message: p.FromProcess) -> None:
@@ -158,6 +211,10 @@ class Models:
                             key=message.key,
                             finish=message.finish,
                             output_tokens=message.output_tokens,
+                            prompt_tokens=message.prompt_tokens,
+                            cached_tokens=message.cached_tokens,
+                            prefill_ns=message.prefill_ns,
+                            decode_ns=message.decode_ns,
                         )
                     )
                 case p.RequestFailed():
@@ -169,11 +226,26 @@ class Models:
                             key=message.key,
                             errno=message.errno,
                             message=message.message,
+                            retry_ns=message.retry_ns,
                         )
                     )
+                case p.Kept() if message.id in self._flushes:
+                    self._flushes[message.id][1].set()
                 case p.Load():
                     self._loads[model] = message
+                    load = ModelLoad(
+                        slots=message.slots,
+                        cells=message.cells,
+                        cells_total=message.cells_total,
+                        host_bytes=message.host_bytes,
+                        host_total=message.host_total,
+                    )
+                    self._dispatch(ev.DriverLoad(now=now, model=model, gen=gen, load=load))
+                case p.Progress():
+                    load = ModelLoad(slots=0, loaded=message.fraction)
+                    self._dispatch(ev.DriverLoad(now=now, model=model, gen=gen, load=load))
                 case p.Up():
+                    self._up.add(process)
                     log.info("driver up", model=model, pid=process.pid, detail=message.detail)
                     self._dispatch(
                         ev.DriverUp(
@@ -189,6 +261,10 @@ class Models:
                     pass
 
         death = await process.run(receive)
+        self._up.discard(process)
+        for flushed, done in self._flushes.values():
+            if flushed is process:
+                done.set()
         if self._lives.get(model) is process:
             del self._lives[model]
             self._loads.pop(model, None)

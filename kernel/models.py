@@ -23,11 +23,13 @@ from typing import IO, Literal
 
 import msgspec
 
-from isovist.kernel.config import default_models
+from isovist.kernel.config import Config, default_models
+from isovist.kernel.endpoints import DEFAULT_SLOTS as ENDPOINT_SLOTS
+from isovist.kernel.endpoints import Endpoint
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.names import check_name
 
-DEFAULT_SLOTS = {"llama": 4, "scripted": 1}
+DEFAULT_SLOTS = {"llama": 4, "scripted": 1, "openai": ENDPOINT_SLOTS}
 """Requests that a driver works on at a time where nothing else is asked for."""
 DEFAULT_CONTEXT = 2048
 """Tokens of context that a model gets where nothing else is asked for."""
@@ -36,18 +38,22 @@ _BLOCK = 1 << 20
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be started. ``path`` and ``sha256`` are empty for the scripted one.
-    ``slots``: requests that it works on at a time, 0 for the driver's default."""
+    """A model that can be started. ``path`` and ``sha256`` are empty where no file stands behind
+    it. ``slots``: requests that it works on at a time, 0 for the driver's default. ``endpoint``
+    iff the driver is ``openai``."""
 
     name: str
-    driver: Literal["llama", "scripted"]
+    driver: Literal["llama", "scripted", "openai"]
     path: str = ""
     context: int = DEFAULT_CONTEXT
     sha256: str = ""
     slots: int = 0
+    endpoint: Endpoint | None = None
 
     def command(self) -> tuple[str, ...]:
         """Module and arguments of its driver process."""
+        if self.endpoint is not None:
+            return (self.driver, *self.endpoint.arguments())
         model = ("--model", self.path) if self.driver == "llama" else ()
         slots = ("--slots", str(self.slots)) if self.slots else ()
         return (self.driver, *model, "--context", str(self.context), *slots)
@@ -91,6 +97,28 @@ def installed(directory: Path | None = None) -> list[ModelSpec]:
     for spec in _registered(directory):
         specs.setdefault(spec.name, spec)
     return sorted(specs.values(), key=lambda spec: spec.name)
+
+
+def available(config: Config) -> list[ModelSpec]:
+    """The models of a kernel: the installed ones, each with the context that the settings give it,
+    and the endpoints. Raises ``EEXIST`` where one name means both."""
+    context = config.settings.context
+    specs = [msgspec.structs.replace(s, context=context) for s in installed(config.models)]
+    taken = {spec.name for spec in specs}
+    for name, endpoint in config.settings.endpoints.items():
+        if name in taken:
+            why = f"endpoints.{name}: a local model has that name"
+            raise CallerError(why, errno=Errno.EEXIST, field="endpoints")
+        specs.append(
+            ModelSpec(
+                name=name,
+                driver="openai",
+                context=endpoint.context,
+                slots=endpoint.slots,
+                endpoint=endpoint,
+            )
+        )
+    return specs
 
 
 def find(name: str, directory: Path | None = None) -> ModelSpec:

@@ -60,7 +60,11 @@ class Processes:
         except IsovistError as e:
             self._kernel.dispatch(
                 ev.SpawnFailed(
-                    now=self._kernel.now(), pid=i.pid, errno=int(e.errno), message=e.message
+                    now=self._kernel.now(),
+                    pid=i.pid,
+                    errno=int(e.errno),
+                    message=e.message,
+                    field=e.field or "program",
                 )
             )
             return

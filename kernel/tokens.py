@@ -32,6 +32,8 @@ from isovist.syscalls.records import Message
 CACHE_ENTRIES = 65_536
 BATCH_BYTES = 512 * 1024
 """UTF-8 bytes of text a request to the process carries at most, well within one frame."""
+TEMPLATE, TEMPLATE_MESSAGE = 64, 16
+"""Tokens allowed for what an unknown template writes around a prompt and around each message."""
 ANSWER_S = 15.0
 """A process that does not answer a request for so long hangs, and is killed."""
 START_S = 60.0
@@ -247,6 +249,38 @@ class _Life:
             self._answered.set()
 
 
+class BoundCounter:
+    """Counts for a model whose tokenizer is not here: an upper bound, never waits.
+
+    A token of a byte-level vocabulary stands for a byte at least, so a text has no more tokens
+    than UTF-8 bytes. Around each message and around the prompt an allowance is made for what the
+    endpoint's template writes.
+    """
+
+    name = "utf-8 bytes (upper bound)"
+    bytes_a_token = 1
+
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        return [self._count(text) for text in texts]
+
+    async def prompt(self, messages: Sequence[Message]) -> int:
+        said = sum(self._count(m.content or "") + TEMPLATE_MESSAGE for m in messages)
+        return TEMPLATE + said
+
+    def _count(self, text: str) -> int:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        return -(-size // self.bytes_a_token)
+
+
+class EstimateCounter(BoundCounter):
+    """An estimate, where the bound is too wide: a third of the bytes. English has about four bytes
+    a token in the common vocabularies, so it holds for most texts, not for all: digits, rare
+    scripts and code may have more tokens."""
+
+    name = "utf-8 bytes / 3 (estimate)"
+    bytes_a_token = 3
+
+
 def _count(texts: tuple[str, ...], id: int) -> Count:
     return Count(id, texts)
 
@@ -274,4 +308,10 @@ def counter_for(spec: ModelSpec, nursery: trio.Nursery) -> TokenCounter:
     """The counter of a model."""
     if spec.driver == "scripted":
         return ScriptedCounter()
+    if spec.endpoint is not None and spec.endpoint.tokenizer == "bound":
+        return BoundCounter()
+    if spec.endpoint is not None and spec.endpoint.tokenizer == "estimate":
+        return EstimateCounter()
+    if spec.endpoint is not None:
+        return ProcessCounter(nursery, ("counter", "--model", spec.endpoint.tokenizer))
     return ProcessCounter(nursery, ("counter", "--model", spec.path))

@@ -9,6 +9,7 @@ import structlog
 import trio
 
 from isovist.kernel.log import where
+from isovist.storage.backend import Owed
 
 log = structlog.get_logger()
 
@@ -30,7 +31,7 @@ class Kept(Protocol):
 
     def finish(self, job: Any) -> None: ...
 
-    def scrub(self, now: int) -> bool: ...
+    def scrub(self, now: int, owed: Owed | None = None) -> bool: ...
 
 
 class Upkeep:
@@ -90,11 +91,11 @@ class Upkeep:
             self._store.finish(job)
         return True
 
-    async def scrub(self, now: int) -> None:
+    async def scrub(self, now: int, owed: Owed | None = None) -> None:
         """Erase what was forgotten from every file; no job runs meanwhile. Raises
         :class:`WorldError`."""
         async with self._turn:
-            while not await trio.to_thread.run_sync(self._store.scrub, now):
+            while not await trio.to_thread.run_sync(self._store.scrub, now, owed):
                 # A graph holds what was dropped: it is made anew first.
                 while await self._once():
                     pass

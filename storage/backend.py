@@ -8,12 +8,14 @@ from typing import Protocol
 from isovist.storage.dense import Vector
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import Lapsed, Op, Outcome, Query, Receipt, Restored, Selection
-from isovist.syscalls.records import View
+from isovist.syscalls.records import Usage, View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
 Groups = dict[tuple[str, str], tuple[str, ...]]
 """By axis (``users`` or ``agents``) and name: the members, sorted."""
+Owed = tuple[list[str], int]
+"""What a scrub owes: receipts that were asked for, and how often something was dropped."""
 
 
 class Backend(Protocol):
@@ -52,6 +54,11 @@ class Backend(Protocol):
 
     def record(self, call: str) -> Record | None: ...
 
+    def usage(self, by: str, since: int, until: int | None) -> tuple[Usage, ...]:
+        """The records of chats that ended from ``since`` on and before ``until`` (ns since 1970
+        UTC), added up ``by`` agent, user or model, in order of name. In any thread."""
+        ...
+
     def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
         """What ``agent`` holds from now on; nothing of both removes it."""
         ...
@@ -85,11 +92,16 @@ class Backend(Protocol):
 
     def receipt(self, id: str) -> Receipt | None: ...
 
-    def scrub(self, now: int) -> bool:
+    def owed(self) -> Owed | None:
+        """What was forgotten so far and not erased by a scrub; ``None``: nothing was."""
+        ...
+
+    def scrub(self, now: int, owed: Owed | None = None) -> bool:
         """Erase what was forgotten from every file: freed pages, the log, dead terms, dropped
         postings, dead graph nodes, in any one thread beside the loop's. Every receipt asked for
-        before it began is issued when it ends. False, and none is issued, where jobs of upkeep
-        are due first. Raises :class:`WorldError`, and then issues none."""
+        before it began (or before ``owed`` was told) is issued when it ends. False, and none is
+        issued, where jobs of upkeep are due first. Raises :class:`WorldError`, and then issues
+        none."""
         ...
 
     def backup(self, path: str) -> int:

@@ -27,6 +27,10 @@ def backup(store: Path, target: Path) -> int:
         raise CallerError(f"{target}: is there already", errno=Errno.EEXIST, field="path")
     if not store.is_file():
         raise WorldError(f"{store}: there is no such file")
+    if not target.parent.is_dir():
+        raise CallerError(
+            f"{target.parent}: there is no such folder", errno=Errno.ENOENT, field="path"
+        )
     part = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -45,7 +49,9 @@ def backup(store: Path, target: Path) -> int:
     except OSError as e:
         full = e.errno == Errno.ENOSPC
         raise WorldError(
-            f"{target}: cannot be written: {e.strerror}", errno=Errno.ENOSPC if full else Errno.EIO
+            f"{target}: cannot be written: {e.strerror}",
+            errno=Errno.ENOSPC if full else Errno.EIO,
+            field="path",
         ) from e
     return size
 

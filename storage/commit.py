@@ -29,6 +29,7 @@ from isovist.storage.rules import (
     not_expired,
     nowhere,
     outdated,
+    ring,
     rival,
     round_after,
     stale,
@@ -196,6 +197,8 @@ class Commit:
         if older and not imported:
             self._check_rivals(op, pid, uid)
         newer = self._newer(op)
+        if newer and op.supersedes:
+            self._check_ring(op)
         if imported and any(covers(partition, op.partition) for _, partition in newer):
             db.execute("UPDATE units SET twin = NULL WHERE uid = ?", (uid,))
         return Change(
@@ -365,6 +368,21 @@ class Commit:
         )
         return [(uid, Partition(Axis(*axes[:2]), Axis(*axes[2:]))) for uid, *axes in rows]
 
+    def _check_ring(self, op: Put) -> None:
+        """Raise where what ``op`` supersedes comes, link by link, back to ``op``, which others name
+        already. Every new unit is looked at, so no other ring is there to be caught in, but one
+        that an earlier version took in."""
+        at, seen = op.supersedes, set[str]()
+        while at and at not in seen:
+            if at == op.id:
+                raise ring(op.supersedes)
+            seen.add(at)
+            found = self._db.execute(
+                "SELECT supersedes FROM units WHERE id = ? AND agent = ? AND user = ?",
+                (at, op.agent, op.user),
+            ).fetchone()
+            at = found[0] if found else ""
+
     def _check_rivals(self, op: Put, pid: int, uid: int) -> None:
         """Raise where another living unit of the pair, in this same partition, supersedes already
         what the new unit ``uid`` does. By now a twin has been told from a rival."""
@@ -384,8 +402,8 @@ class Commit:
         Heirs are the units of the same pair *and partition* that supersede ``uid``: nothing new
         shows to whoever sees one, since it saw ``uid`` and what that superseded as well. A unit
         elsewhere inherits nothing: a reader of it who never saw ``uid`` would miss the older one
-        from now on, and learn of a unit outside its view. Nor does the older unit itself (an
-        import can close a ring): it would hide itself.
+        from now on, and learn of a unit outside its view. Nor does the older unit itself (in a
+        ring that an earlier version took in): it would hide itself.
         """
         db = self._db
         id_, pid, agent, user, older = db.execute(

@@ -153,7 +153,8 @@ class MemoryEngine:
 
         ``vector`` (float32, unit length, ``dim`` long) is the embedded text of a search; without
         it the dense leg takes no part. A unit outside the view is answered exactly as one that
-        never was. Raises ``EINVAL`` for an ``after`` that is no list's ``next``.
+        never was. Raises ``EINVAL`` for an ``after`` that is no list's ``next``,
+        ``ESTALE`` for one of another view.
         """
         if not isinstance(view, View):
             raise KernelError("a read without a view")
@@ -171,7 +172,7 @@ class MemoryEngine:
                 for shelf in shelves
             )  # fmt: skip
             return Selection(counts=tuple(counts))
-        found, later = page(shelves, query)
+        found, later = page(view.partitions, shelves, query)
         lines = tuple(
             _candidate(view.reader, view.partitions[place], stored) for place, stored in found
         )

@@ -56,7 +56,7 @@ def look_up(
         return Selection(candidates=tuple(_read(view, query, snapshot, places)))
     if isinstance(query, ListQuery | MatchQuery):
         walks = [None if pid is None else _Walked(snapshot, pid) for pid in places]
-        found, later = page(walks, query)
+        found, later = page(view.partitions, walks, query)
         held = snapshot.units([line.uid for _, line in found])
         lines = tuple(
             _candidate(view, view.partitions[place], held[line.uid]) for place, line in found

@@ -13,12 +13,12 @@ from heapq import nsmallest
 
 import msgspec
 
-from isovist.storage.backend import Grants, Groups
+from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
 from isovist.storage.prepared import Prepared, prepare
-from isovist.storage.registers import without_user
+from isovist.storage.registers import usage, without_user
 from isovist.storage.rules import (
     Refused,
     check,
@@ -32,6 +32,7 @@ from isovist.storage.rules import (
     nowhere,
     outdated,
     owned_by,
+    ring,
     rival,
     round_after,
     stale,
@@ -56,7 +57,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import View
+from isovist.syscalls.records import Usage, View
 
 
 class _Row(msgspec.Struct):
@@ -156,6 +157,7 @@ class MemoryStore:
             raise Refused(Errno.EEXIST, "a unit of that id is already stored")
         if older is not None and not op.born_at:
             self._check_rivals(op)
+        self._check_ring(op)
         if known is not None:
             self._free_twin(known)
         if older is not None and covers(op.partition, older.put.partition):
@@ -172,6 +174,18 @@ class MemoryStore:
             self._free_twin(row)
         self._prepared[op.id, op.version] = prepared
         return Outcome(op=op, id=op.id, version=op.version, chunks=prepared.chunks)
+
+    def _check_ring(self, op: Put) -> None:
+        at: str = op.supersedes
+        seen = set[str]()
+        while (row := self._rows.get(at)) is not None and at not in seen:
+            put = row.put
+            if (put.agent, put.user) != (op.agent, op.user):
+                return
+            seen.add(at)
+            at = put.supersedes
+            if at == op.id:
+                raise ring(op.supersedes)
 
     def _check_rivals(self, op: Put) -> None:
         for id_ in self._heirs(op.supersedes, op):
@@ -295,6 +309,9 @@ class MemoryStore:
     def record(self, call: str) -> Record | None:
         return self._records.get(call)
 
+    def usage(self, by: str, since: int, until: int | None) -> tuple[Usage, ...]:
+        return usage(list(self._records.values()), by, since, until)
+
     def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
         if users or scopes:
             self._grants[agent] = (tuple(users), tuple(scopes))
@@ -361,10 +378,14 @@ class MemoryStore:
     def receipt(self, id: str) -> Receipt | None:
         return self._receipts.get(id)
 
-    def scrub(self, now: int) -> bool:
+    def owed(self) -> Owed | None:
+        asked = [id_ for id_, receipt in self._receipts.items() if not receipt.issued_at]
+        return (asked, 0) if asked else None
+
+    def scrub(self, now: int, owed: Owed | None = None) -> bool:
         """There is no file: what was dropped is gone already."""
         for id_, receipt in self._receipts.items():
-            if not receipt.issued_at:
+            if not receipt.issued_at and (owed is None or id_ in owed[0]):
                 self._receipts[id_] = msgspec.structs.replace(receipt, issued_at=now)
         return True
 

@@ -14,12 +14,14 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Generic, NamedTuple, Protocol, TypeVar
+from zlib import crc32
 
 import msgspec
 
 from isovist.storage.changes import NEVER
-from isovist.syscalls.errors import CallerError
+from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.operations import ListQuery, MatchQuery
+from isovist.syscalls.records import Partition
 
 PAGE_BYTES = 512 * 1024
 """Text on one page, so that its reply fits a frame however long the units are."""
@@ -54,10 +56,12 @@ class Listing(Protocol[Item]):
 class _Cursor(msgspec.Struct, array_like=True):
     """Where a walk stands: a function of the walk and of the view alone.
 
+    ``view`` is a check sum of the view's partitions: in another view the numbers mean others.
     ``time`` is that of the last unit passed, in ns; ``down_from`` has one number a partition, in
     the view's order: the walk goes on with what has this number or a lower one.
     """
 
+    view: int
     time: int
     down_from: list[int]
 
@@ -65,32 +69,41 @@ class _Cursor(msgspec.Struct, array_like=True):
         return urlsafe_b64encode(msgspec.msgpack.encode(self)).decode().rstrip("=")
 
 
-def _read(after: str, partitions: int) -> _Cursor:
+def _read(after: str, view: int, partitions: int) -> _Cursor:
     try:
         data = urlsafe_b64decode(after + "=" * (-len(after) % 4))
         cursor = msgspec.msgpack.decode(data, type=_Cursor)
     except (ValueError, msgspec.MsgspecError):
         cursor = None
-    if cursor is None or len(cursor.down_from) != partitions or cursor.write() != after:
+    if cursor is None or cursor.write() != after:
         raise CallerError("after must be the `next` of an earlier page", field="after")
+    if cursor.view != view or len(cursor.down_from) != partitions:
+        raise CallerError(
+            "the view has changed since that page (who is in which group); begin the list again",
+            errno=Errno.ESTALE,
+            field="after",
+        )
     return cursor
 
 
 def page(
-    listings: Sequence[Listing[Item] | None], query: ListQuery | MatchQuery
+    partitions: Sequence[Partition],
+    listings: Sequence[Listing[Item] | None],
+    query: ListQuery | MatchQuery,
 ) -> tuple[list[tuple[int, Item]], str]:
     """The asked page of a view, each unit with the place of its partition, and the cursor of the
     next one (empty: there is none). What is to be forgotten is matched even where it has expired
     and is not swept yet.
 
-    ``listings``: one a partition of the view, ``None`` where nothing was ever stored. Raises
-    ``EINVAL`` for a malformed ``after``.
+    ``listings``: one for each of the view's ``partitions``, ``None`` where nothing was ever
+    stored. Raises ``EINVAL`` for a malformed ``after``, ``ESTALE`` for one of another view.
     """
+    view = crc32(msgspec.msgpack.encode(partitions))
     if query.after:
-        cursor = _read(query.after, len(listings))
+        cursor = _read(query.after, view, len(listings))
     else:
         newest = [0 if listing is None else listing.newest() for listing in listings]
-        cursor = _Cursor(NEVER, newest)
+        cursor = _Cursor(view, NEVER, newest)
     found: list[tuple[int, Item]] = []
     room = PAGE_BYTES
     walks = [

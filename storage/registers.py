@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from isovist.storage.backend import Grants, Groups
 from isovist.storage.rules import without
 from isovist.syscalls.messages import Record
-from isovist.syscalls.records import Injected
+from isovist.syscalls.records import Injected, Usage
 
 _pack = msgspec.msgpack.Encoder().encode
 _names = msgspec.msgpack.Decoder(tuple[str, ...]).decode
 _record = msgspec.msgpack.Decoder(Record).decode
+
+_COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "injected_tokens")
+_TIMES = ("queue", "barrier", "retrieval", "prefill", "decode")
+_SUMMED = ("calls", "failed", *_COUNTS, *_TIMES)
 
 # All writes run in a transaction of the caller's.
 
@@ -29,6 +33,29 @@ def save_records(db: sqlite3.Connection, records: Sequence[Record]) -> None:
 def record(db: sqlite3.Connection, call: str) -> Record | None:
     found = db.execute("SELECT body FROM records WHERE call = ?", (call,)).fetchone()
     return _record(found[0]) if found else None
+
+
+def all_records(db: sqlite3.Connection) -> Iterator[Record]:
+    return (_record(body) for (body,) in db.execute("SELECT body FROM records"))
+
+
+def usage(records: Iterable[Record], by: str, since: int, until: int | None) -> tuple[Usage, ...]:
+    """The chats among ``records`` that ended in time, added up by the field ``by``."""
+    sums: dict[str, dict[str, float]] = {}
+    for record in records:
+        late = until is not None and record.at >= until
+        if record.syscall != "chat" or record.at < since or late:
+            continue
+        total = sums.setdefault(getattr(record, by), dict.fromkeys(_SUMMED, 0))
+        total["calls"] += 1
+        total["failed"] += record.errno != 0
+        for field in _COUNTS:
+            total[field] += getattr(record, field)
+        for field in _TIMES:
+            total[field] += getattr(record.timings, field)
+    return tuple(
+        msgspec.convert({"name": name, **sums[name]}, Usage, strict=False) for name in sorted(sums)
+    )
 
 
 def save_grant(

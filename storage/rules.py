@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from isovist.syscalls.errors import Errno
+from isovist.syscalls.names import LAST_VERSION
 from isovist.syscalls.operations import Op, Outcome, Put, Vectors
 from isovist.syscalls.records import ALL, KINDS, Axis, Partition
 
@@ -34,22 +35,30 @@ def failed(op: Op, e: Exception) -> Outcome:
 
 
 def gone() -> Refused:
-    return Refused(Errno.ENOENT, "no such unit")
+    return Refused(Errno.ENOENT, "no such unit", "id")
 
 
 def moved() -> Refused:
     """Found by its owner and moved before the change came to be: it is there still, and what was
     to be forgotten must not pass for gone."""
-    return Refused(Errno.ESTALE, "the unit has another audience since it was looked up")
+    return Refused(Errno.ESTALE, "the unit has another audience since it was looked up", "id")
 
 
 def stale(asked: int, found: int) -> Refused:
-    return Refused(Errno.ESTALE, f"version {asked} was named, the unit has version {found}")
+    return Refused(
+        Errno.ESTALE, f"version {asked} was named, the unit has version {found}", "version"
+    )
 
 
 def no_older(id_: str) -> Refused:
     what = f"supersedes: no living unit {id_!r} of this user and agent"
     return Refused(Errno.ENOENT, what, "supersedes")
+
+
+def ring(id_: str) -> Refused:
+    """A unit that superseded itself, over whatever others, would hide itself and all of them."""
+    what = f"supersedes: {id_!r} already supersedes this unit, itself or by others"
+    return Refused(Errno.EINVAL, what, "supersedes")
 
 
 def rival(id_: str, newer: str) -> Refused:
@@ -65,11 +74,11 @@ def not_expired() -> Refused:
 
 
 def twin() -> Refused:
-    return Refused(Errno.EEXIST, "another unit of this user and agent already has this text")
+    return Refused(Errno.EEXIST, "another unit of this user and agent already has this text", "id")
 
 
 def nowhere() -> Refused:
-    return Refused(Errno.EINVAL, "to: the unit is there already")
+    return Refused(Errno.EINVAL, "scope: the unit is there already", "scope")
 
 
 def round_after(highest: int | None) -> int:
@@ -114,6 +123,10 @@ def check(op: Op) -> None:
         value = getattr(op, name)
         if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise Refused(Errno.EINVAL, f"{name} does not fit 64 bits")
+    if op.version > LAST_VERSION:
+        raise Refused(Errno.EINVAL, f"version must be at most {LAST_VERSION}", "version")
+    if isinstance(op, Put) and op.supersedes == op.id:
+        raise ring(op.id)
     if isinstance(op, Put) and op.kind not in KINDS:
         raise Refused(Errno.EINVAL, "kind: not one of " + ", ".join(KINDS))
 

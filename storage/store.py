@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from isovist.storage import gaps, indexing, life, registers, restore, schema, words
-from isovist.storage.backend import Grants, Groups
+from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.backup import backup
 from isovist.storage.blas import one_thread
 from isovist.storage.changes import Change
@@ -45,7 +45,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Partition, View
+from isovist.syscalls.records import Partition, Usage, View
 
 T = TypeVar("T")
 
@@ -317,9 +317,14 @@ class Store:
         with self._typed():
             return life.receipt(self._reader, id)
 
-    def scrub(self, now: int) -> bool:
+    def owed(self) -> Owed | None:
+        with self._typed():
+            asked, dropped = life.waiting(self._reader), life.dropped(self._reader)
+            return (asked, dropped) if asked or dropped else None
+
+    def scrub(self, now: int, owed: Owed | None = None) -> bool:
         with self._lock, self._typed():
-            asked, dropped = life.waiting(self._db), life.dropped(self._db)
+            asked, dropped = owed or (life.waiting(self._db), life.dropped(self._db))
             if not asked and not dropped:
                 return True
             self._tids.clear()
@@ -351,6 +356,14 @@ class Store:
     def record(self, call: str) -> Record | None:
         with self._typed():
             return registers.record(self._reader, call)
+
+    def usage(self, by: str, since: int, until: int | None) -> tuple[Usage, ...]:
+        with self._typed():
+            db = schema.connect(self._path, read_only=True)
+            try:
+                return registers.usage(registers.all_records(db), by, since, until)
+            finally:
+                db.close()
 
     def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
         """What ``agent`` holds from now on; nothing of both removes it."""

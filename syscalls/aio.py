@@ -20,6 +20,7 @@ from isovist.syscalls import messages as m
 from isovist.syscalls.client import HANDSHAKE_SECONDS, READ_BYTES
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.locate import Line, locate
+from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
     ChatOptions,
@@ -36,7 +37,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, ModelQueue, Unit
+from isovist.syscalls.records import Message, ModelQueue, Unit, Usage
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
 
 HIGH_WATER = 64 * 1024
@@ -53,6 +54,8 @@ async def open_client(
     token: str | None = None,
 ) -> AsyncIterator[AsyncClient]:
     """Connect and shake hands, as :func:`isovist.syscalls.client.connect` does; closed on exit."""
+    if agent is not None:
+        check_name(agent, "agent")
     line = await trio.to_thread.run_sync(locate, socket, token)
     async with serve(line, user) as client:
         await client.shake_hands(agent or "")
@@ -293,17 +296,24 @@ class AsyncClient:
         request = m.GroupChange(name=name, of=of, add=tuple(add), remove=tuple(remove), **options)
         return await self._ask(request, m.GroupList)
 
-    async def export(self, name: str = "", **options: Unpack[CallOptions]) -> AsyncIterator[str]:
+    async def export(
+        self, name: str | None = None, **options: Unpack[CallOptions]
+    ) -> AsyncIterator[str]:
         """Operator only: the store's living units, or those of the user ``name``, as JSON lines,
-        newest first."""
-        after = ""
+        newest first; ``ENOENT`` where that user has none."""
+        if name is not None:
+            check_name(name.removeprefix("agent/"), "name")
+        after, told = "", False
         while True:
-            page = await self._ask(m.Export(name=name, after=after, **options), m.Exported)
+            page = await self._ask(m.Export(name=name or "", after=after, **options), m.Exported)
+            told = told or bool(page.lines)
             for line in page.lines:
                 yield line
             if not page.next:
-                return
+                break
             after = page.next
+        if name is not None and not told:
+            raise CallerError(f"no units of the user {name!r}", errno=Errno.ENOENT, field="name")
 
     async def import_(self, lines: Sequence[str], **options: Unpack[CallOptions]) -> m.Imported:
         """Operator only: take in 1 to 1,000 lines of an export, oldest first."""
@@ -325,6 +335,17 @@ class AsyncClient:
         put under the policy of this name."""
         request = m.Schedule(policy=policy, model=model, **options)
         return (await self._ask(request, m.Queues)).queues
+
+    async def metering(
+        self,
+        by: Literal["agent", "user", "model"] = "agent",
+        since: str | None = None,
+        until: str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[Usage, ...]:
+        """Operator only: what chat calls cost, by name; see :class:`~.messages.Metering`."""
+        request = m.Metering(by=by, since=since, until=until, **options)
+        return (await self._ask(request, m.Metered)).usage
 
     async def chat(
         self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]

@@ -24,6 +24,7 @@ from typing import Generic, Literal, TypeVar, Unpack, cast
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.locate import Line, locate
+from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
     ChatOptions,
@@ -40,7 +41,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, ModelQueue, Unit
+from isovist.syscalls.records import Message, ModelQueue, Unit, Usage
 from isovist.syscalls.session import (
     Exchange,
     Outbox,
@@ -73,6 +74,8 @@ def connect(
 
     Raises ``EPIPE`` where no kernel listens, ``EPROTO`` where the ABI versions don't meet.
     """
+    if agent is not None:
+        check_name(agent, "agent")
     client = Client(locate(socket, token), user=user)
     try:
         client.shake_hands(agent or "")
@@ -333,16 +336,21 @@ class Client:
         request = m.GroupChange(name=name, of=of, add=tuple(add), remove=tuple(remove), **options)
         return self._ask(request, m.GroupList)
 
-    def export(self, name: str = "", **options: Unpack[CallOptions]) -> Iterator[str]:
+    def export(self, name: str | None = None, **options: Unpack[CallOptions]) -> Iterator[str]:
         """Operator only: the store's living units, or those of the user ``name``, as JSON lines,
-        newest first."""
-        after = ""
+        newest first; ``ENOENT`` where that user has none."""
+        if name is not None:
+            check_name(name.removeprefix("agent/"), "name")
+        after, told = "", False
         while True:
-            page = self._ask(m.Export(name=name, after=after, **options), m.Exported)
+            page = self._ask(m.Export(name=name or "", after=after, **options), m.Exported)
+            told = told or bool(page.lines)
             yield from page.lines
             if not page.next:
-                return
+                break
             after = page.next
+        if name is not None and not told:
+            raise CallerError(f"no units of the user {name!r}", errno=Errno.ENOENT, field="name")
 
     def import_(self, lines: Sequence[str], **options: Unpack[CallOptions]) -> m.Imported:
         """Operator only: take in 1 to 1,000 lines of an export, oldest first."""
@@ -363,6 +371,17 @@ class Client:
         """Operator only: the queue before each model, or before ``model``; with ``policy`` first
         put under the policy of this name."""
         return self._ask(m.Schedule(policy=policy, model=model, **options), m.Queues).queues
+
+    def metering(
+        self,
+        by: Literal["agent", "user", "model"] = "agent",
+        since: str | None = None,
+        until: str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> tuple[Usage, ...]:
+        """Operator only: what chat calls cost, by name; see :class:`~.messages.Metering`."""
+        request = m.Metering(by=by, since=since, until=until, **options)
+        return self._ask(request, m.Metered).usage
 
     def chat(self, prompt: str | Sequence[Message], **options: Unpack[ChatOptions]) -> m.Chatted:
         """Ask a model; the kernel injects what is in view unless ``memory=False``."""

@@ -25,6 +25,8 @@ class Errno(IntEnum):
     """What was named is no program: no script, no class of agents."""
     EAGAIN = 11
     """Too much outstanding; the same request may succeed later."""
+    EACCES = 13
+    """An endpoint refuses the kernel's key: its operator must act, not the caller."""
     EEXIST = 17
     """The name is taken."""
     EINVAL = 22
@@ -53,6 +55,7 @@ class Errno(IntEnum):
 
 _WORLD = frozenset(
     {
+        Errno.EACCES,
         Errno.EIO,
         Errno.EAGAIN,
         Errno.ENOSPC,

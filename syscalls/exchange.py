@@ -16,7 +16,15 @@ from typing import Literal
 import msgspec
 
 from isovist.syscalls.errors import CallerError, Errno
-from isovist.syscalls.names import check_group, check_kinds, check_meta, check_name, check_text
+from isovist.syscalls.names import (
+    LAST_TIME,
+    LAST_VERSION,
+    check_group,
+    check_kinds,
+    check_meta,
+    check_name,
+    check_text,
+)
 from isovist.syscalls.operations import Candidate
 from isovist.syscalls.records import Axis, Partition, Stream
 
@@ -191,13 +199,19 @@ def _check(line: Line) -> None:
     for field, name in (("session", line.session), ("supersedes", line.supersedes)):
         if name:
             check_name(name, field)
-    for field, number, least in (
-        ("version", line.version, 1),
-        ("round", line.round, 0),
-        ("stored_at", line.stored_at, 0),
-        ("born_at", line.born_at, 0),
-        ("said_at", line.said_at, -(1 << 63)),
-        ("expires_at", line.expires_at or 0, -(1 << 63)),
+    if line.supersedes == line.id:
+        raise CallerError("supersedes: a unit cannot supersede itself", field="supersedes")
+    for field, number, least, most in (
+        ("version", line.version, 1, LAST_VERSION),
+        ("round", line.round, 0, (1 << 31) - 1),
     ):
-        if not least <= number < (1 << 31 if field == "round" else 1 << 63):
-            raise CallerError(f"{field} is out of range", field=field)
+        if not least <= number <= most:
+            raise CallerError(f"{field} must be {least} to {most}", field=field)
+    for field, when, year in (
+        ("said_at", line.said_at, 1678),
+        ("expires_at", line.expires_at or 0, 1678),
+        ("stored_at", line.stored_at, 1970),
+        ("born_at", line.born_at, 1970),
+    ):
+        if not (0 if year == 1970 else -LAST_TIME) <= when <= LAST_TIME:
+            raise CallerError(f"{field} must lie between the years {year} and 2262", field=field)

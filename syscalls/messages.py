@@ -28,6 +28,7 @@ from isovist.syscalls.records import (
     Stream,
     Timings,
     Unit,
+    Usage,
 )
 
 ABI_VERSION = 1
@@ -198,7 +199,8 @@ class MemoryList(Call, frozen=True, array_like=True, kw_only=True, tag=14):
 
     At most ``limit`` (1 to 500) a page, fewer where texts are long. ``after`` is the last page's
     ``next``, an opaque cursor that stays good whatever is forgotten meanwhile (anything else:
-    ``EINVAL``).
+    ``EINVAL``). Where the reader's groups have changed since, it is of another view: ``ESTALE``,
+    and the list must begin again.
     """
 
     limit: int = 50
@@ -451,12 +453,23 @@ class Schedule(Call, frozen=True, array_like=True, kw_only=True, tag=39):
     model: str = ""
 
 
+class Metering(Call, frozen=True, array_like=True, kw_only=True, tag=40):
+    """Operator only: what chat calls cost, ``by`` agent, user or model. Without ``since`` it is
+    what this life of the kernel has seen, up to this moment, running calls included; with it, what
+    the records of calls tell that ended from ``since`` on and before ``until`` (ISO 8601 with a
+    zone), in earlier lives too. A user who was forgotten since is there without a name."""
+
+    by: Literal["agent", "user", "model"] = "agent"
+    since: str | None = None
+    until: str | None = None
+
+
 Request = (
     Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
     | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
     | Expire | Rescope | Groups | GroupChange | ViewOf | MemorySearch | MemoryRead
     | SessionSearch | FullContext | MemoryFiles | Prefetch | ForgetMatching | ForgetUser
-    | ReceiptOf | Export | Import | Backup | Statistics | Schedule
+    | ReceiptOf | Export | Import | Backup | Statistics | Schedule | Metering
 )  # fmt: skip
 
 
@@ -573,7 +586,8 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
 
     ``finish``: stop, length or cancelled. ``counter`` names the tokenizer that counted the
     budget. ``kept`` is the id of the stored exchange, where asked for; ``secrets`` says what the
-    secrets guard replaced in it, how many of each type.
+    secrets guard replaced in it, how many of each type. ``cached_tokens`` of the prompt's were
+    there already and were not computed again.
     """
 
     text: str
@@ -592,6 +606,7 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     injected_tokens: int
     kept: str = ""
     secrets: dict[str, int] = {}
+    cached_tokens: int = 0
 
 
 class ModelList(Reply, frozen=True, array_like=True, kw_only=True, tag=115):
@@ -625,6 +640,7 @@ class Record(Reply, frozen=True, array_like=True, kw_only=True, tag=116):
     forgotten: bool = False
     """Its user was forgotten since: of the user, the question and the units nothing is left. A
     forgotten user's unit in another's record is there without its id and hash."""
+    cached_tokens: int = 0
 
 
 class Forgotten(Reply, frozen=True, array_like=True, kw_only=True, tag=117):
@@ -745,11 +761,18 @@ class Queues(Reply, frozen=True, array_like=True, kw_only=True, tag=129):
     queues: tuple[ModelQueue, ...]
 
 
+class Metered(Reply, frozen=True, array_like=True, kw_only=True, tag=130):
+    """What was asked for, by name. ``at`` (ns since 1970 UTC) is when it was so."""
+
+    at: int
+    usage: tuple[Usage, ...]
+
+
 AnyReply = (
     Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
     | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
-    | Imported | BackedUp | Figures | Queues
+    | Imported | BackedUp | Figures | Queues | Metered
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -792,6 +815,7 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     Backup: BackedUp,
     Statistics: Figures,
     Schedule: Queues,
+    Metering: Metered,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -835,5 +859,6 @@ NAMES: dict[type[Call], str] = {
     Backup: "backup",
     Statistics: "statistics",
     Schedule: "schedule",
+    Metering: "metering",
 }
 """The name of each syscall, as documents, logs and audit records write it."""

@@ -12,6 +12,10 @@ MAX_NAME = 128
 """Bytes of UTF-8 in the name of a user, agent, session, kind or model."""
 MAX_TEXT = 64 * 1024
 """Bytes of UTF-8 in one unit's text."""
+LAST_VERSION = 1 << 62
+"""The highest version of a unit that is taken in or changed: the next ones fit 64 bits too."""
+LAST_TIME = 9_223_372_036_854_775_000
+"""The last microsecond, in ns, that 64 bits hold; none is further from 1970, either way."""
 MAX_FRAME = 1 << 20
 """Bytes in the body of one frame."""
 
@@ -113,7 +117,7 @@ def check_time(when: str | None, field: str) -> int | None:
         ns = round(parsed.timestamp() * 1_000_000) * 1000
     except (OverflowError, ValueError):
         ns = 1 << 63
-    if not -(1 << 63) <= ns < 1 << 63:
+    if not -LAST_TIME <= ns <= LAST_TIME:
         raise CallerError(f"{field} must lie between the years 1678 and 2262", field=field)
     return ns
 
@@ -123,7 +127,10 @@ def check_meta(meta: dict[str, str]) -> dict[str, str]:
     if len(meta) > 32:
         raise CallerError(f"meta has {len(meta)} keys, the limit is 32", field="meta")
     for key, value in meta.items():
-        check_name(key, "meta key")
+        try:
+            check_name(key, "meta key")
+        except CallerError as e:
+            raise CallerError(e.message, errno=e.errno, field="meta") from None
         if "".join(filter(str.isalnum, key.casefold())) in OWNER_KEYS:
             raise CallerError(
                 f"meta may not hold {key!r}: owner and scope are set by the kernel",

@@ -255,7 +255,9 @@ class MemoryFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds that a call spent in each stage."""
+    """Milliseconds that a call spent in each stage. ``model`` is all the time with the driver, of
+    which it computed for the prompt in ``prefill`` and for the answer in ``decode``; while a call
+    is paused it is in the ``queue``."""
 
     barrier: float = 0.0
     retrieval: float = 0.0
@@ -263,6 +265,8 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     queue: float = 0.0
     model: float = 0.0
     total: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,8 +291,50 @@ class Message(msgspec.Struct, frozen=True):
     content: str | None = None
 
 
+class ModelLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy a model is. ``loaded`` is the share of it that is read from disk, 0 to 1.
+
+    ``running`` and ``waiting`` are calls before it and in its ``slots``; ``cells`` of
+    ``cells_total`` tokens are held in the model, and ``host_bytes`` of ``host_total`` bytes of
+    conversations in host memory (all 0 where the driver does not say).
+    """
+
+    slots: int
+    running: int = 0
+    waiting: int = 0
+    paused: int = 0
+    loaded: float = 1.0
+    cells: int = 0
+    cells_total: int = 0
+    host_bytes: int = 0
+    host_total: int = 0
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the chat calls of one agent, user or model (``name``) cost: how many there were, of
+    which ``failed``; tokens; and ms in each stage, all calls together. ``running`` and ``waiting``
+    are there now. ``cached_tokens`` of the prompt's, and ``injected_tokens``, are among them."""
+
+    name: str
+    calls: int = 0
+    failed: int = 0
+    running: int = 0
+    waiting: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    injected_tokens: int = 0
+    queue: float = 0.0
+    barrier: float = 0.0
+    retrieval: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that the kernel can reach; ``context`` in tokens, 0 where not yet known."""
+    """A model that the kernel can reach; ``context`` in tokens, 0 where not yet known. It is
+    passed over for its ``fallbacks`` for another ``rest_ms`` ms after it has failed; ``error``
+    says how."""
 
     name: str
     driver: str
@@ -297,6 +343,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer: str = ""
     error: str = ""
     default: bool = False
+    rest_ms: int = 0
+    fallbacks: tuple[str, ...] = ()
+    load: ModelLoad | None = None
+    """For the operator alone."""
 
 
 class ModelClient(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -311,6 +312,37 @@ def test_models_are_listed_with_their_state(shell: Shell) -> None:
     assert two_lines(shell("model", "add", "no-such-model", code=1).err)
 
 
+def test_what_calls_cost_is_shown(shell: Shell) -> None:
+    tell(shell, "uma", "a fact", ask="Which?")
+    by_user = {row["name"]: row for row in shell("log", "--usage", "--by", "user", "--json").json}
+    assert by_user["uma"]["calls"] >= 1
+    assert by_user["uma"]["output_tokens"] > 0
+    assert "uma" in shell("log", "--usage", "--by", "user").out
+    assert shell("log", "--usage", "--since", "2200-01-01T00:00Z", "--json").json == []
+    assert two_lines(shell("log", "--usage", "--since", "yesterday", code=1).err)
+    assert two_lines(shell("log", "--since", "2200-01-01T00:00Z", code=2).err)
+    top = shell("top", "--json", "--interval", "0.1").json
+    assert [m["name"] for m in top["models"]] == ["scripted"]
+    assert top["models"][0]["load"]["slots"] == 1
+    assert any(a["output_tokens"] > 0 for a in top["agents"])
+    assert top["seconds"] >= 0.1
+    assert "scripted" in shell("top", "--once", "--interval", "0.1").out
+    assert two_lines(shell("top", "--interval", "0", code=2).err)
+    (model,) = shell("model", "ls", "--json").json
+    assert (model["load"]["running"], model["load"]["waiting"]) == (0, 0)
+    assert "0/1" in shell("model", "ls").out
+
+
+def test_the_policy_is_shown_and_changed(shell: Shell) -> None:
+    assert [q["policy"] for q in shell("schedule", "--json").json] == ["fair"]
+    assert "fifo" in shell("schedule", "fifo").out
+    assert [q["policy"] for q in shell("schedule", "--model", "scripted", "--json").json] == [
+        "fifo"
+    ]
+    assert two_lines(shell("schedule", "lottery", code=1).err)
+    assert shell("schedule", "fair", "--json").json[0]["slots"] == 1
+
+
 def test_the_log_of_a_detached_kernel(shell: Shell) -> None:
     entries = shell("log", "--lines", "0", "--json").json
     assert "kernel up" in [entry["event"] for entry in entries]
@@ -400,3 +432,73 @@ def test_the_client_commands_load_neither_numpy_nor_trio(quiet: Shell) -> None:
     loaded = {line.rpartition("|")[2].strip() for line in err.splitlines() if "|" in line}
     assert "isovist.syscalls.client" in loaded
     assert not loaded & {"numpy", "trio", "structlog", "isovist.kernel.kernel"}
+
+
+# -- what is half done, outside the view, or empty
+
+
+def test_forget_does_what_it_can_and_names_the_rest(shell: Shell) -> None:
+    tell(shell, "ida", "Ida's first kite", "Ida's second kite")
+    one, two = (u["id"] for u in shell("memory", "ls", "--user", "ida", "--json").json)
+    mine = ("--user", "ida", "--agent", "teller", "--yes")
+    ran = shell("memory", "forget", one, "nobody1", *mine, "--json", code=1).json
+    assert list(ran["by_id"]) == [one]
+    assert list(ran["by_id"].values()) == ran["receipts"]
+    assert "ENOENT" in ran["failed"]["nobody1"]
+    ran = shell("memory", "forget", "nobody1", two, *mine, code=1)  # type: ignore[assignment]
+    assert "forgotten: 1, not forgotten: 1" in ran.out
+    assert "not forgotten: nobody1" in ran.err
+    assert "receipt r" in ran.err
+    assert shell("memory", "ls", "--user", "ida", "--json").json == []
+
+
+def test_an_owner_changes_units_that_it_sees_no_more(shell: Shell) -> None:
+    shell("group", "add", "crew", "--users", "lea", "max")
+    tell(shell, "lea", "Lea's boat leaks", "Lea's boat sails")
+    mine = ("--user", "lea", "--agent", "operator")
+    shell("grant", "teller", "--scope", "@crew")
+    line = {
+        "type": "unit", "format": 2, "id": "crew1", "version": 3, "users": ["group", "crew"],
+        "agents": ["one", "operator"], "user": "lea", "agent": "operator", "text": "the mast",
+        "kind": "note", "stream": "reusable", "said_at": 1, "stored_at": 1,
+    }  # fmt: skip
+    shell("memory", "import", stdin=json.dumps(line))
+    shell("group", "rm", "crew", "--users", "lea")
+    ran = shell("memory", "expire", "crew1", *mine, "--at", "2200-01-01T00:00Z", code=1)
+    assert "--version" in ran.err
+    at = ("--at", "2200-01-01T00:00Z", "--version", "3")
+    assert shell("memory", "expire", "crew1", *mine, *at, "--json").json["version"] == 4
+    shell("memory", "rescope", "crew1", "pair", *mine, "--version", "4")
+    assert shell("memory", "show", "crew1", *mine, "--json").json["scope"] == "pair"
+    line["id"] = "crew2"
+    shell("memory", "import", stdin=json.dumps(line))
+    assert shell("memory", "forget", "crew2", *mine, "--yes", "--json").json["by_id"]["crew2"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("memory", "export", "--user", ""), ("memory", "ls", "--user", "ana", "--agent", ""),
+        ("memory", "ls", "--user", ""), ("memory", "ls", "--user", "ana", "--limit", "-1"),
+        ("grant", "a", "--user", ""), ("group", "add", "g", "--users", "ana", ""),
+        ("backup", ""), ("restore", ""), ("forget-user", ""), ("run", "--agent", "", "x.py"),
+        ("memory", "expire", "u1", "--user", "ana", "--at", ""), ("log", "-n", "-1"),
+    ],
+)  # fmt: skip
+def test_an_empty_name_or_a_negative_count_is_no_default(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert two_lines(err := capsys.readouterr().err)
+    assert "empty" in err or ">= 0" in err
+
+
+def test_an_export_of_nobody_says_so(shell: Shell) -> None:
+    ran = shell("memory", "export", "--user", "nobody-at-all", "--json", code=1)
+    assert json.loads(ran.out)["error"]["errno"] == "ENOENT"
+
+
+def test_down_finds_a_kernel_whose_lock_was_removed(quiet: Shell) -> None:
+    pid = quiet("up", "-d", "--json").json["pid"]
+    (quiet.state / "kernel.lock").unlink()
+    assert quiet("down", "--json").json == {"stopped": pid}

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from cli_helpers import Shell, end
 from kernel_helpers import short_folder
@@ -106,6 +107,24 @@ def test_doctor_fails_for_a_broken_configuration(shell: Shell) -> None:
     assert found["python"].state == "ok"
 
 
+def test_doctor_says_which_endpoint_lacks_its_key(shell: Shell) -> None:
+    (shell.folder / "config" / "isovist" / "config.toml").write_text(
+        """
+        [endpoints.locked]
+        url = "https://example.org/v1"
+        model = "m"
+        key = "ISOVIST_NO_SUCH_KEY"
+        [endpoints.open]
+        url = "http://127.0.0.1:9/v1"
+        model = "m"
+        """
+    )
+    found = checks(shell)
+    assert found["model locked"].state == "warn"
+    assert "ISOVIST_NO_SUCH_KEY" in found["model locked"].detail
+    assert found["model open"].state == "ok"
+
+
 def test_doctor_fails_for_a_path_too_long_for_a_socket(shell: Shell) -> None:
     shell.state = shell.folder / ("s" * 120)
     assert checks(shell, code=1)["socket"].state == "fail"
@@ -182,3 +201,22 @@ def test_structs_become_objects_in_json_whatever_they_are_on_the_wire() -> None:
     barrier = {"state": "ready", "waited_ms": 1.5, "lagging": []}
     assert plain({"b": (Barrier(state="ready", waited_ms=1.5),)}) == {"b": [barrier]}
     assert (ms(0.04), ms(12.34), ms(1234.5)) == ("0.0 ms", "12.3 ms", "1,234 ms")
+
+
+def test_doctor_names_vectors_of_another_embedder(shell: Shell) -> None:
+    shell.state.mkdir()
+    with sqlite3.connect(shell.state / "isovist.db") as db:
+        db.execute("CREATE TABLE meta (name, value)")
+        db.execute("CREATE TABLE vectors (row, vector)")
+        db.execute(
+            "INSERT INTO meta VALUES ('embedder', ?)", (msgspec.msgpack.encode(("e5", 384)),)
+        )
+    assert "vectors" not in checks(shell, code=1), "none are held"
+    with db:
+        db.execute("INSERT INTO vectors VALUES (1, x'00')")
+    db.close()
+    found = checks(shell, code=1)["vectors"]
+    assert found.state == "fail"
+    assert "'e5'" in found.detail
+    assert "'hash-256'" in found.detail
+    assert "memory reembed" in found.hint

@@ -81,7 +81,7 @@ def test_a_unit_changes_its_audience_and_expires(shell: Shell) -> None:
     owner = ("--user", "ana", "--agent", "writer")
     moved = shell("memory", "rescope", unit, "user", *owner, "--json").json
     assert (moved["id"], moved["version"], moved["scope"]) == (unit, 2, "user")
-    assert "from user to pair" in shell("memory", "rescope", unit, "pair", *owner).out
+    assert "its scope is pair" in shell("memory", "rescope", unit, "pair", *owner).out
     assert two_lines(shell("memory", "rescope", unit, "global", *owner, code=1).err)
     shell("memory", "expire", unit, *owner, "--at", "2200-01-01T00:00Z")
     assert shell("memory", "show", unit, *owner, "--json").json["expires_at"] > 0

@@ -297,6 +297,25 @@ async def test_a_paused_answer_goes_on_with_the_same_text_even_where_it_was_put_
         assert finished(end).output_tokens == 40
 
 
+@pytest.mark.promise("erase.complete")
+async def test_a_flush_leaves_nothing_of_what_came_before(many: Talk) -> None:
+    story = Generate(1, user("Write a story about the sea and a small boat."), 12)
+    await many.answer(story)
+    again, end = await many.answer(replace(story, key=2))
+    assert finished(end).cached_tokens > 0
+    many.send(replace(story, key=3))
+    assert isinstance(await many.next(), Token)
+    many.send(Flush(4))
+    said = ""
+    while isinstance(message := await many.next(), Token):
+        said += message.text
+    assert message == Kept(4, 0)  # at once, while it still works
+    text, _ = await many.rest(3)
+    assert again.endswith(said + text)
+    _, end = await many.answer(replace(story, key=5))
+    assert finished(end).cached_tokens == 0
+
+
 async def test_a_schema_and_tools_bind_the_answer(many: Talk) -> None:
     schema = json.dumps(
         {

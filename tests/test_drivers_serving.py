@@ -101,8 +101,14 @@ class Words:
     def prompt(self, messages: Sequence[Message], *, spoken: bool = False) -> list[int]:
         return [ord(c) % 61 for m in messages for c in (m.content or "")] + [0]
 
+    def head(self, messages: Sequence[Message], tokens: Sequence[int]) -> int:
+        return sum(len(m.content or "") for m in messages if m.role == "system")
+
     def remember(self, text: str, tokens: list[int]) -> None:
         self.spoken[text] = tokens
+
+    def forget(self) -> None:
+        self.spoken.clear()
 
     def piece(self, token: int) -> bytes:
         return bytes([48 + token])
@@ -121,9 +127,16 @@ class Desk:
         )
 
     def ask(
-        self, key: int, text: str, tokens: int = 8, owner: str = "", stop: tuple[str, ...] = ()
-    ):  # type: ignore[no-untyped-def] # None
-        self.serving.submit(Generate(key, user(text), tokens, owner=owner, stop=stop))
+        self,
+        key: int,
+        text: str,
+        tokens: int = 8,
+        owner: str = "",
+        stop: tuple[str, ...] = (),
+        system: str = "",
+    ) -> None:
+        messages = ((Message("system", system),) if system else ()) + user(text)
+        self.serving.submit(Generate(key, messages, tokens, owner=owner, stop=stop))
 
     def run(self) -> None:
         for _ in range(10_000):
@@ -240,7 +253,7 @@ def test_whatever_happens_beside_it_an_answer_is_the_one_it_gets_alone(
                 aborted.add(at)
                 serving.abort(at)
             case "flush":
-                serving.cells.flush()
+                serving.flush()
             case _:
                 serving.step()
         serving.cells.validate()
@@ -263,7 +276,7 @@ def test_a_shared_beginning_is_computed_once_and_later_turns_compute_what_is_new
     desk = Desk()
     begin = "a system prompt that they all share, word for word. "
     for key in range(4):
-        desk.ask(key, begin + "wxyz"[key] * 20, owner=str(key))
+        desk.ask(key, "wxyz"[key] * 20, owner=str(key), system=begin)
     desk.run()
     read = sum(n for step in desk.machine.steps for n in step.values())
     made = sum(desk.end(key).output_tokens - 1 for key in range(4))
@@ -271,9 +284,55 @@ def test_a_shared_beginning_is_computed_once_and_later_turns_compute_what_is_new
     assert [desk.end(key).cached_tokens for key in range(4)] == [0] + [len(begin)] * 3
     again = begin + "w" * 20
     held = Words().prompt(user(again))[:-1]
-    desk.ask(9, again + "more", owner="0")
+    desk.ask(9, "w" * 20 + "more", owner="0", system=begin)
     desk.run()
     assert desk.end(9).cached_tokens == len(held)
+
+
+@pytest.mark.promise("erase.complete")
+@given(
+    st.integers(1, 3), st.sampled_from([0, 10_000]),
+    st.lists(st.sampled_from(["step", "pause", "resume"]), max_size=20),
+)  # fmt: skip
+def test_of_what_came_before_a_flush_nothing_is_left_when_it_has_ended(
+    sequences: int, host: int, acts: list[str]
+) -> None:
+    desk = Desk(sequences, sequences, host)
+    serving, texts = desk.serving, [letter * 40 for letter in "abcd"]
+    for key, text in enumerate(texts):
+        desk.ask(key, text, owner=str(key))
+
+    def play() -> None:
+        for n, act in enumerate(acts):
+            if act == "step":
+                serving.step()
+            else:
+                getattr(serving, act)(n % len(texts))
+
+    play()
+    serving.flush()
+    play()
+    for key in range(len(texts)):
+        serving.resume(key)
+    desk.run()
+    assert desk.words.spoken == {}
+    assert serving.load().cells == serving.load().host_bytes == 0
+    assert not any(desk.machine.held)
+    desk.ask(9, texts[0], owner="0")
+    desk.run()
+    assert desk.end(9).cached_tokens == 0
+    assert serving.load().cells > 0  # what comes later is kept
+
+
+def test_one_that_has_not_gone_on_yet_can_be_paused_again() -> None:
+    desk = Desk(slots=1)
+    desk.ask(1, "s" * 20)
+    desk.serving.step()
+    for _ in range(2):
+        desk.serving.pause(1)
+        desk.serving.resume(1)
+    desk.run()
+    assert desk.text(1) == alone("s" * 20, 8)
 
 
 def test_the_one_that_waits_for_a_beginning_goes_on_when_its_reader_is_gone() -> None:
@@ -369,7 +428,7 @@ def test_what_is_held_twice_goes_first() -> None:
     a = occupy(cells, machine, [1] * 30, "a")
     b = occupy(cells, machine, [2] * 30, "b")
     cells.release(a)
-    twin = occupy(cells, machine, [2] * 30, "c")
+    twin = occupy(cells, machine, [2] * 30, "b")
     cells.release(twin)
     assert twin not in (a, b)
     assert cells.take([9, 9]) == twin
@@ -381,16 +440,61 @@ def test_what_was_saved_comes_back_and_the_host_has_a_limit() -> None:
         cells.release(occupy(cells, machine, [n] * 30, str(n)))
     cells.validate()
     assert cells.host_bytes == 60  # 1 and 2; 3 is in the model
-    assert cells.reusable([1] * 31) == 30
+    assert cells.reusable([1] * 31, "1") == 30
     cells.release(occupy(cells, machine, [4] * 30, "4"))
-    assert cells.reusable([1] * 31) == 0  # the oldest made room
-    assert cells.reusable([2] * 31) == 30
+    assert cells.reusable([1] * 31, "1") == 0  # the oldest made room
+    assert cells.reusable([2] * 31, "2") == 30
     number = cells.take([*([2] * 30), 5], "2")
     assert number is not None
     assert machine.held[number] == [2] * 30
     cells.flush()
     assert cells.host_bytes == 0
-    assert cells.reusable([3] * 31) == 0
+    assert cells.reusable([3] * 31, "3") == 0
+
+
+@pytest.mark.promise("view.noninterference")
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.text("xy", max_size=30)), max_size=6),
+    st.text("xy", min_size=1, max_size=30), st.sampled_from(["", "s" * 20, "s" * 24]),
+    st.integers(1, 3), st.sampled_from([0, 10_000]),
+)  # fmt: skip
+def test_what_was_cached_tells_nobody_what_another_has_said(
+    told: list[tuple[str, str]], guess: str, system: str, sequences: int, host: int
+) -> None:
+    """What c hears is the same whatever a and b have said, if only the system prompts are."""
+
+    def cached(words: list[tuple[str, str]]) -> int:
+        desk = Desk(sequences, sequences, host)
+        for key, (owner, text) in enumerate(words):
+            desk.ask(key, text, owner=owner, system="s" * 20)
+            desk.run()
+        desk.ask(99, guess, owner="c", system=system)
+        desk.run()
+        return desk.end(99).cached_tokens
+
+    silent = [(owner, "") for owner, _ in told]
+    assert cached(told) == cached(silent)
+    assert cached([("a", guess)]) == (20 if len(system) == 20 else 0)
+
+
+def test_times_of_an_answer_leave_its_pauses_to_the_queue() -> None:
+    desk = Desk(slots=1)
+    desk.ask(1, "s" * 100)
+    desk.serving.step()
+    desk.serving.pause(1)
+    desk.machine.now += 5_000_000_000
+    desk.serving.resume(1)
+    while not desk.text(1):
+        desk.serving.step()
+    desk.serving.pause(1)
+    desk.machine.now += 7_000_000_000
+    desk.serving.resume(1)
+    desk.run()
+    end = desk.end(1)
+    assert 12 <= end.queue_ns / 1e9 < 13
+    assert 0 < end.prefill_ns < 1e9
+    assert 0 < end.decode_ns < 1e9
 
 
 def test_costs_decide_between_saving_and_computing_again() -> None:

@@ -28,8 +28,8 @@ async def texts(k: AsyncClient, user: str) -> list[str]:
     return [unit.text async for unit in k.memories(user=user)]
 
 
-async def lines(k: AsyncClient, name: str = "") -> list[str]:
-    return [line async for line in k.export(name)][::-1]
+async def lines(k: AsyncClient, name: str | None = None) -> list[str]:
+    return [line async for line in k.export(name or None)][::-1]
 
 
 @pytest.mark.promise("view.noninterference")
@@ -197,7 +197,7 @@ async def test_a_backup_of_a_running_store_is_a_store() -> None:
             assert done.bytes == Path(target).stat().st_size
             await boss.remember("too late", user="ana")
             await refused(Errno.EEXIST, boss.backup(target))
-            await refused(Errno.EIO, boss.backup("/nowhere/at/all.db"))
+            await refused(Errno.ENOENT, boss.backup("/nowhere/at/all.db"))
         async with (
             running(Path(second)) as kernel,
             client(kernel, OPERATOR, operator=True) as boss,

@@ -611,7 +611,7 @@ async def test_a_full_disk_refuses_writes_and_serves_on(kernel: Kernel) -> None:
         db.execute(f"PRAGMA max_page_count = {used + 4}")
         kept, lost = ["The locker of Ana is 4417"], []
         for i in range(20):
-            text = f"parcel {i} " + "word " * 1000
+            text = f"parcel {i} " + "".join(map(chr, range(0x4E00 + 900 * i, 0x53E0 + 900 * i)))
             try:
                 await one.remember(text)
                 kept.append(text.strip())

@@ -248,13 +248,23 @@ async def test_receipts_outlive_the_kernel() -> None:
 
 
 class Scrubbed:
-    """Stands for the store: notes when a scrub was asked for, and fails the first ones."""
+    """Stands for the store: notes when a scrub was asked for, and fails the first ones. Before
+    each that owes something it was told to flush."""
 
     def __init__(self, failures: int = 0) -> None:
         self.at: list[float] = []
         self.failures = failures
+        self.debt: tuple[list[str], int] | None = None
+        self.flushed = 0
 
-    async def scrub(self, now: int) -> None:
+    def owed(self) -> tuple[list[str], int] | None:
+        return self.debt
+
+    async def flush(self) -> None:
+        self.flushed += 1
+
+    async def scrub(self, now: int, owed: object) -> None:
+        assert owed == self.debt
         self.at.append(trio.current_time())
         if len(self.at) <= self.failures:
             raise IsovistError("disk", errno=Errno.EIO)
@@ -262,9 +272,10 @@ class Scrubbed:
 
 def shell(scrubbed: Scrubbed, nursery: trio.Nursery, events: list[object]) -> forgetting.Forgetting:
     return forgetting.Forgetting(
-        scrubbed, scrubbed, nursery,  # type: ignore[arg-type] # scrubs use neither
-        scrub=scrubbed.scrub, dispatch=events.append, fail=lambda key, e: None,
-        first=lambda piece: None,
+        scrubbed, scrubbed, nursery,  # type: ignore[arg-type] # a scrub needs no more of a store
+        caches=scrubbed, snapshots=Path("/nowhere"), scrub=scrubbed.scrub,
+        dispatch=events.append, fail=lambda key, e: None, first=lambda piece: None,
+        flush=lambda: None,
     )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ class Store:
         assert threading.get_ident() == self.loop
         self.finished.append(job)
 
-    def scrub(self, now: int) -> bool:
+    def scrub(self, now: int, owed: object = None) -> bool:
         self._alone()
         self.ran.append(f"scrub at {now}")
         self.dirty -= 1

@@ -15,6 +15,7 @@ from isovist.kernel.state import instructions as ins
 from isovist.syscalls import exchange
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.names import LAST_TIME, LAST_VERSION
 from isovist.syscalls.operations import (
     Candidate,
     ListQuery,
@@ -49,16 +50,19 @@ def answer(at: Desk, *found: Candidate, **more: Any) -> Any:
 # -- lines
 
 names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=9)
-numbers = st.integers(-(1 << 63), (1 << 63) - 1)
-times = st.integers(0, (1 << 63) - 1)
-births = st.integers(1, (1 << 63) - 1)
+numbers = st.integers(-LAST_TIME, LAST_TIME)
+times = st.integers(0, LAST_TIME)
+births = st.integers(1, LAST_TIME)
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1).filter(str.strip)
 
 
 @given(
     names, names, names, words, numbers, times, births, times, st.none() | numbers,
     st.integers(1, 9),
-    st.dictionaries(names.map("k_{}".format), st.text(st.characters(codec="utf-8"))), st.booleans(),
+    st.dictionaries(
+        names.map("k_{}".format), st.text(st.characters(codec="utf-8")), max_size=32
+    ),
+    st.booleans(),
 )  # fmt: skip
 def test_a_line_loses_nothing(
     id_: str, user: str, agent: str, text: str, said: int, stored: int, born: int, expires: int,
@@ -105,6 +109,12 @@ def test_a_line_loses_nothing(
         ({"kind": "secret"}, "kind"),
         ({"stream": "open"}, "stream"),
         ({"version": 0}, "version"),
+        ({"version": LAST_VERSION + 1}, "version"),
+        ({"supersedes": "u1"}, "supersede itself"),
+        ({"said_at": LAST_TIME + 1}, "said_at"),
+        ({"expires_at": LAST_TIME + 1}, "expires_at"),
+        ({"expires_at": -LAST_TIME - 1}, "expires_at"),
+        ({"born_at": LAST_TIME + 1}, "born_at"),
         ({"round": -1}, "round"),
         ({"stored_at": -1}, "stored_at"),
         ({"born_at": -1}, "born_at"),

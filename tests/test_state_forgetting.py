@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk
+from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk, candidate, chat
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits
-from isovist.kernel.state.forgetting import PAGES
+from isovist.kernel.state.drivers import ModelConfig
+from isovist.kernel.state.forgetting import PAGES, PATIENCE
 from isovist.kernel.state.matching import KEPT
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
@@ -477,3 +478,70 @@ def test_a_receipt_is_read_for_the_user_whom_it_is_about_and_by_the_operator() -
     assert reads(MAIL, name, "bob") == none
     assert reads(MAIL, name[:-1] + ("0" if name[-1] != "0" else "1"), "ana") == none
     assert reads(7, name, "ana")[0] == Errno.EPERM
+
+
+# -- what models were given
+
+
+def given(desk: Desk, *units: Put) -> ins.Decode:
+    """A chat of ana's that is decoded, with ``units`` in its prompt."""
+    desk.ask(MAIL, chat(user="ana", wait="none"))
+    starts = desk.all(ins.StartDriver)
+    desk.select(*units)
+    desk.render(shown=tuple((candidate(unit), 1) for unit in units), injected_tokens=len(units))
+    for start in starts:
+        desk.up(start.model, start.gen)
+    return desk.one(ins.Decode)
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_scrub_waits_for_the_prompts_that_hold_what_is_forgotten_and_for_no_other() -> None:
+    desk = Desk(models=(ModelConfig("small", "x", 2048, 4),))
+    unit, other = desk.stored(MAIL, user="ana"), desk.stored(MAIL, user="ana")
+    holds, holds_not = given(desk, unit), given(desk, other)
+    forget(desk, unit)
+    desk.tell(ev.Scrubbing)
+    assert desk.all(ins.Flush) == []
+    later = given(desk, other)
+    desk.done(holds)
+    assert desk.all(ins.Flush) == [ins.Flush()]
+    for still in (holds_not, later):
+        desk.done(still)
+        assert desk.all(ins.Flush) == []
+    desk.tell(ev.Scrubbing)  # nothing is stale any more
+    assert desk.out == [ins.Flush()]
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_scrub_ends_the_prompts_that_keep_it_waiting() -> None:
+    desk = Desk(limits=Limits(deadline=4 * PATIENCE))
+    unit = desk.stored(MAIL, user="ana")
+    holds = given(desk, unit)
+    frame = desk.frame
+    forget(desk, unit)
+    desk.tell(ev.Scrubbing)
+    desk.sleep(PATIENCE - SECOND)
+    assert desk.all(ins.Flush) == []
+    desk.sleep(SECOND)
+    assert desk.reply(frame).errno == Errno.ESTALE
+    abort = ins.Abort(holds.model, holds.gen, holds.key)
+    # The driver hears of the end first, so nothing of it is there when it is told to flush.
+    assert [i for i in desk.out if isinstance(i, ins.Abort | ins.Flush)] == [abort, ins.Flush()]
+
+
+@pytest.mark.promise("erase.complete")
+def test_each_scrub_has_a_patience_of_its_own() -> None:
+    desk = Desk(limits=Limits(deadline=4 * PATIENCE))
+    one, two = desk.stored(MAIL, user="ana"), desk.stored(MAIL, user="ana")
+    first = given(desk, one)
+    forget(desk, one)
+    desk.tell(ev.Scrubbing)
+    desk.done(first)
+    second = given(desk, two)
+    forget(desk, two)
+    desk.sleep(PATIENCE // 2)
+    desk.tell(ev.Scrubbing)
+    desk.sleep(PATIENCE // 2)
+    assert desk.all(ins.Abort) == []
+    desk.done(second)
+    assert desk.all(ins.Flush) == [ins.Flush()]

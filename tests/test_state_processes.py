@@ -103,11 +103,15 @@ def test_a_program_that_does_not_start() -> None:
     desk.ask(OPERATOR, m.Spawn(program="nowhere.py"))
     desk.tell(ev.SpawnFailed, pid=1, errno=Errno.ENOEXEC, message="no such file")
     assert (desk.reply().errno, desk.reply().field) == (Errno.ENOEXEC, "program")
+    assert desk.ask(OPERATOR, m.Spawn(program="x.py", user="")).field == "user"
     desk.ask(OPERATOR, m.Spawn(program="fails.py"))
     desk.tell(ev.Exited, pid=2, status=1, stderr=("ImportError",))
     assert desk.reply().errno == Errno.ENOEXEC
     gone = desk.ask(OPERATOR, m.WaitPid(pid=2)).process
     assert (gone.state, gone.status, gone.stderr) == ("exited", 1, ("ImportError",))
+    desk.ask(OPERATOR, m.Spawn(program="x.py", cwd="rel"))
+    desk.tell(ev.SpawnFailed, pid=3, errno=Errno.EINVAL, message="not absolute", field="cwd")
+    assert desk.reply().field == "cwd"
     for late in (ev.Spawned, ev.Exited):
         fields = {"status": 0} if late is ev.Exited else {}
         assert desk.tell(late, pid=2, **fields) == []

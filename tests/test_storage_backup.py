@@ -12,7 +12,7 @@ import pytest
 from isovist.storage import backup as module
 from isovist.storage import schema
 from isovist.storage.backup import backup
-from isovist.syscalls.errors import Errno, IsovistError, WorldError
+from isovist.syscalls.errors import CallerError, Errno, IsovistError, WorldError
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_disk_that_fails_is_a_typed_error_and_leaves_nothing(
     with pytest.raises(WorldError) as caught:
         backup(store, tmp_path / "copy.db")
     assert caught.value.errno == Errno.ENOSPC
-    with pytest.raises(WorldError) as caught:
+    with pytest.raises(CallerError) as refused:
         backup(store, tmp_path / "no" / "folder.db")
-    assert caught.value.errno == Errno.EIO
+    assert (refused.value.errno, refused.value.field) == (Errno.ENOENT, "path")
     assert [name for name in os.listdir(tmp_path) if not name.startswith("isovist.db")] == []

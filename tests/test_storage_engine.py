@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage_helpers import DIM, T0, embedded, fill, put, search, view
 
+from isovist.kernel.state.views import Membership, view_of
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.memory import MemoryStore
 from isovist.storage.store import Store
@@ -26,7 +27,7 @@ from isovist.syscalls.operations import (
     Replace,
     Selection,
 )
-from isovist.syscalls.records import View, partition_of
+from isovist.syscalls.records import Reader, View, partition_of
 
 MODES = ("bm25", "dense", "rrf", "hybrid")
 
@@ -393,7 +394,7 @@ def test_what_is_no_cursor_is_refused_by_name() -> None:
     engine, reader = engine_of(*(put(i, f"unit {i}") for i in range(1, 5))), view("ana", "p")
     good = engine.select(reader, ListQuery(limit=1, now=0)).next
     short = urlsafe_b64encode(msgspec.msgpack.encode((5, [1]))).decode()
-    words = urlsafe_b64encode(msgspec.msgpack.encode((5, ["1"] * 4))).decode()
+    words = urlsafe_b64encode(msgspec.msgpack.encode((5, 5, ["1"] * 4))).decode()
     for bad in (
         "pair-ana-p-4",
         "é",
@@ -415,8 +416,24 @@ def test_a_cursor_of_another_view_shows_nothing_of_it() -> None:
     mine = [put(i, f"mine {i}") for i in range(1, 4)]
     engine = engine_of(*mine, *(put(i, f"theirs {i}", user="bob") for i in range(1, 9)))
     theirs = engine.select(view("bob", "p"), ListQuery(limit=4, now=0))
-    page = engine.select(view("ana", "p"), ListQuery(limit=9, now=0, after=theirs.next))
-    assert ids(page) == [op.id for op in reversed(mine)]
+    with pytest.raises(CallerError) as caught:
+        engine.select(view("ana", "p"), ListQuery(limit=9, now=0, after=theirs.next))
+    assert (caught.value.errno, caught.value.field) == (Errno.ESTALE, "after")
+
+
+def test_a_walk_says_so_where_the_view_has_changed_under_it() -> None:
+    """Even to one of as many partitions, in which the numbers would mean others."""
+    engine = engine_of(*(put(i, f"unit {i}") for i in range(1, 5)))
+    before, other, wider = (
+        view_of(Reader("ana", "p"), Membership(groups, ()))
+        for groups in (("team",), ("club",), ("club", "team"))
+    )
+    page = engine.select(before, ListQuery(limit=2, now=0))
+    assert len(engine.select(before, ListQuery(limit=2, now=0, after=page.next)).candidates) == 2
+    for changed in (other, wider):
+        with pytest.raises(CallerError, match="the view has changed") as caught:
+            engine.select(changed, ListQuery(limit=2, now=0, after=page.next))
+        assert caught.value.errno == Errno.ESTALE
 
 
 def test_an_update_moves_no_unit_in_a_list() -> None:

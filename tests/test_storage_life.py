@@ -708,18 +708,18 @@ def test_a_unit_elsewhere_inherits_nothing(kind: str, tmp_path: Path) -> None:
 
 
 @KINDS_OF_STORE
-def test_a_ring_that_an_import_closed_hides_nothing_by_itself(kind: str, tmp_path: Path) -> None:
+def test_a_line_of_an_import_that_would_close_a_ring_is_refused(kind: str, tmp_path: Path) -> None:
     store = opened(kind, tmp_path)
     one = put(1, "tea at one")
     two = put(2, "tea at two", supersedes=one.id)
     write(store, one, two, Drop(partition=one.partition, seq=3, id=one.id))
     back = msgspec.structs.replace(one, seq=4, born_at=T0, supersedes=two.id)
-    write(store, back, Drop(partition=two.partition, seq=5, id=two.id))
-    for _ in range(2):
-        assert [text for text, _ in hits(store, "tea", T0 + 50)] == ["tea at one"]
-        if isinstance(store, Store):
-            store.close()
-            store = opened(kind, tmp_path)
+    itself = msgspec.structs.replace(put(5, "tea at six"), born_at=T0)
+    itself = msgspec.structs.replace(itself, supersedes=itself.id)
+    for line in (back, itself):
+        (outcome,) = write(store, line, embed=False)
+        assert (outcome.errno, outcome.field) == (Errno.EINVAL, "supersedes")
+    assert [text for text, _ in hits(store, "tea", T0 + 50)] == ["tea at two"]
     store.close()
 
 
@@ -750,3 +750,30 @@ def test_rivals_are_units_of_one_partition_that_live(store: Backend) -> None:
     after = put(4, "tea at four", scope="user", supersedes=old.id)
     imported = put(5, "tea at five", scope="user", supersedes=old.id, born_at=T0)
     assert [one.errno for one in write(store, elsewhere, after, imported)] == [0, 0, 0]
+
+
+@pytest.mark.promise("erase.complete")
+def test_a_scrub_issues_what_was_owed_before_and_nothing_later(store: Backend) -> None:
+    def forgotten(number: int) -> None:
+        one = put(2 * number, "tea")
+        drop = Drop(partition=one.partition, seq=2 * number + 1, id=one.id, receipt=f"r{number}")
+        write(store, one, drop)
+
+    def issued() -> list[int]:
+        found = [store.receipt(f"r{number}") for number in (1, 2)]
+        return [receipt.issued_at for receipt in found if receipt is not None]
+
+    assert store.owed() is None
+    forgotten(1)
+    owed = store.owed()
+    assert owed is not None
+    assert owed[0] == ["r1"]
+    forgotten(2)
+    assert store.scrub(T0 + 5, owed)
+    assert issued() == [T0 + 5, 0]
+    left = store.owed()
+    assert left is not None
+    assert left[0] == ["r2"]
+    assert store.scrub(T0 + 6, left)
+    assert issued() == [T0 + 5, T0 + 6]
+    assert store.owed() is None

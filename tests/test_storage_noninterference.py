@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from isovist.storage.part_field import PartField
 from isovist.storage.parts import Parts
 from isovist.storage.prepared import text_hash
 from isovist.storage.snapshot import Snapshot
-from isovist.syscalls.operations import Outcome, Put, RoundsQuery
+from isovist.syscalls.operations import Candidate, Outcome, Put, RoundsQuery, Selection
 from isovist.syscalls.records import View
 
-MOST = 60
+MOST = 150
 """Histories within which a broken engine is found out."""
 needs_graphs = pytest.mark.skipif(not graph.available(), reason="without hnswlib nothing walks")
 
@@ -133,11 +133,13 @@ def rounds_of_all(patch: pytest.MonkeyPatch) -> None:
 
     def rounds(
         view: View, query: RoundsQuery, snapshot: Snapshot, places: Sequence[int | None]
-    ) -> Iterator[Any]:
+    ) -> Selection:
+        found: list[Candidate] = []
         for handle, low, high in query.wanted:
             for one in snapshot.rounds(handle, low, high, query.now):
                 held = snapshot.units([one.uid])[one.uid]
-                yield lookup._candidate(view, snapshot._readers.partition(one.pid), held)
+                found.append(lookup._candidate(view, snapshot._readers.partition(one.pid), held))
+        return Selection(candidates=tuple(found))
 
     patch.setattr(lookup, "_rounds", rounds)
 

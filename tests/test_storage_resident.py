@@ -8,7 +8,8 @@ from isovist.storage.resident import AT_ONCE, Resident
 
 
 def held(resident: Resident, slots: int) -> list[int]:
-    [(_, entries)] = resident.find_all([7], np.ones(slots, np.bool_))
+    asked = np.array([7], dtype=np.uint32)
+    [(_, entries)] = resident.find_all([7], asked, np.ones(slots, np.bool_))
     return sorted((entries >> 16).tolist())
 
 

@@ -6,11 +6,24 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from isovist.kernel.cli.common import Common, Problem
 
 Flag = Parameter(negative="", show_default=False)
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
+
+FROM_0 = Number(gte=0)
+
+
+def _filled(_: object, value: str | None) -> None:
+    """An empty name or path is no wish for the default (``None``): it is a variable that nobody has
+    set, and must not widen what a command does."""
+    if value == "":
+        raise ValueError("EINVAL: it must not be empty.")
+
+
+Name = Annotated[str, Parameter(validator=_filled)]
 
 DEFAULTS = Common()
 
@@ -45,7 +58,7 @@ COMMANDS = frozenset(
      "memory receipt", "forget-user", "memory reembed", "model", "model add", "model list",
      "grant", "doctor", "demo", "memory view", "memory expire", "memory rescope",
      "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
-     "restore"}
+     "restore", "model ls", "top", "schedule"}
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 
@@ -92,8 +105,8 @@ def run(
     program: str,
     /,
     *args: str,
-    user: Annotated[str, Parameter(show_default=False)] = "",
-    agent: Annotated[str, Parameter(show_default=False)] = "",
+    user: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
+    agent: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
     fresh: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
@@ -116,7 +129,7 @@ def run(
     """
     from isovist.kernel.cli import processes
 
-    return processes.run(common, program, args, user=user, agent=agent, fresh=fresh)
+    return processes.run(common, program, args, user=user or "", agent=agent or "", fresh=fresh)
 
 
 @app.command
@@ -155,10 +168,14 @@ def kill(pid: int, /, *, common: Common = DEFAULTS) -> int:
 def log(
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"]), Flag] = False,
-    lines: Annotated[int, Parameter(name=["--lines", "-n"])] = 100,
+    lines: Annotated[int, Parameter(name=["--lines", "-n"], validator=FROM_0)] = 100,
+    usage: Annotated[bool, Flag] = False,
+    by: Literal["user", "agent", "model"] = "agent",
+    since: Annotated[str, Parameter(show_default=False)] = "",
+    until: Annotated[str, Parameter(show_default=False)] = "",
     common: Common = DEFAULTS,
 ) -> int:
-    """Show the log of a detached kernel.
+    """Show the log of a detached kernel, or what all chat calls cost.
 
     Parameters
     ----------
@@ -166,10 +183,70 @@ def log(
         Go on with what it writes next, until Ctrl-C. With --json, one object a line.
     lines
         How many of the last lines; 0 for all.
+    usage
+        Add up the tokens and times of all chat calls on record instead.
+    by
+        With --usage: whose.
+    since
+        With --usage: only calls that ended then or later: ISO 8601 with a zone.
+    until
+        With --usage: only calls that ended before then.
     """
+    if usage:
+        from isovist.kernel.cli import metering
+
+        return metering.usage(common, by, since or None, until or None)
+    if since or until:
+        raise Problem("--since and --until go with --usage", "add --usage", status=2)
     from isovist.kernel.cli import logs
 
-    return logs.log(common, follow=follow, lines=max(0, lines))
+    return logs.log(common, follow=follow, lines=lines)
+
+
+@app.command
+def top(
+    *,
+    once: Annotated[bool, Flag] = False,
+    interval: float = 1.0,
+    common: Common = DEFAULTS,
+) -> int:
+    """Show who uses the models, how fast they are served, and who waits, until Ctrl-C.
+
+    Parameters
+    ----------
+    once
+        Show one interval and end; --json does so, too.
+    interval
+        Seconds between two looks, 0.1 to 60.
+    """
+    from isovist.kernel.cli import metering
+
+    if not 0.1 <= interval <= 60:
+        raise Problem("--interval must be 0.1 to 60 seconds", "1 is the default", status=2)
+    return metering.top(common, once=once, interval=interval)
+
+
+@app.command
+def schedule(
+    policy: str = "",
+    /,
+    *,
+    model: Annotated[str, Parameter(show_default=False)] = "",
+    common: Common = DEFAULTS,
+) -> int:
+    """Show in which order calls are served, or change that while the kernel runs.
+
+    Parameters
+    ----------
+    policy
+        fifo, round_robin, priority, fair or deadline; nothing that waits is lost. Default: show
+        the present one.
+    model
+        Only the queue before this model.
+    """
+    from isovist.kernel.cli import metering
+
+    return metering.schedule(common, policy, model)
 
 
 @app.command
@@ -189,10 +266,10 @@ def why(call: str, /, *, common: Common = DEFAULTS) -> int:
 @memory.command
 def ls(
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     kind: Annotated[tuple[KindName, ...], Many] = (),
-    limit: int = 50,
+    limit: Annotated[int, Parameter(validator=FROM_0)] = 50,
     common: Common = DEFAULTS,
 ) -> int:
     """List the units in view, newest first.
@@ -210,11 +287,11 @@ def ls(
     """
     from isovist.kernel.cli import memory as commands
 
-    return commands.ls(common, user=user, agent=agent, kinds=kind, limit=max(0, limit))
+    return commands.ls(common, user=user, agent=agent, kinds=kind, limit=limit)
 
 
 @memory.command
-def show(id: str, /, *, user: str, agent: str = "operator", common: Common = DEFAULTS) -> int:
+def show(id: str, /, *, user: Name, agent: Name = "operator", common: Common = DEFAULTS) -> int:
     """Show one unit, whole.
 
     Parameters
@@ -234,8 +311,8 @@ def search(
     query: str,
     /,
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     kind: Annotated[tuple[KindName, ...], Many] = (),
     k: Annotated[int, Parameter(name="-k")] = 8,
     mode: Literal["hybrid", "bm25", "dense", "rrf"] = "hybrid",
@@ -273,8 +350,8 @@ def search(
 @memory.command
 def forget(
     *ids: str,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     query: Annotated[str, Parameter(show_default=False)] = "",
     dry_run: Annotated[bool, Flag] = False,
     yes: Annotated[bool, Flag] = False,
@@ -316,8 +393,8 @@ def memory_recall(
     query: str,
     /,
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     k: Annotated[int, Parameter(name="-k")] = 8,
     since: Annotated[str, Parameter(show_default=False)] = "",
     until: Annotated[str, Parameter(show_default=False)] = "",
@@ -351,8 +428,8 @@ def memory_round(
     number: int,
     /,
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     window: int = 1,
     part: int = 0,
     common: Common = DEFAULTS,
@@ -381,11 +458,11 @@ def memory_round(
 
 @memory.command(name="files")
 def memory_files(
-    folder: str,
+    folder: Name,
     /,
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
     limit: int = 40_000,
     common: Common = DEFAULTS,
 ) -> int:
@@ -431,7 +508,7 @@ def memory_receipt(
 
 @app.command(name="forget-user")
 def forget_user(
-    name: str,
+    name: Name,
     /,
     *,
     yes: Annotated[bool, Flag] = False,
@@ -472,7 +549,7 @@ def reembed(
 
 
 @memory.command(name="view")
-def memory_view(*, user: str, agent: str = "operator", common: Common = DEFAULTS) -> int:
+def memory_view(*, user: Name, agent: Name = "operator", common: Common = DEFAULTS) -> int:
     """Explain a view: which audiences are in it, why, and how many units each holds.
 
     Parameters
@@ -492,10 +569,11 @@ def memory_expire(
     id: str,
     /,
     *,
-    user: str,
-    agent: str = "operator",
-    at: Annotated[str, Parameter(show_default=False)] = "",
+    user: Name,
+    agent: Name = "operator",
+    at: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
     never: Annotated[bool, Flag] = False,
+    version: Annotated[int, Parameter(validator=FROM_0, show_default=False)] = 0,
     common: Common = DEFAULTS,
 ) -> int:
     """Let a unit expire: at once, at a time, or never.
@@ -510,12 +588,16 @@ def memory_expire(
         When: ISO 8601 with a zone, as in 2026-01-31T09:00Z. Default: at once.
     never
         Take its time of expiry away.
+    version
+        Which version it must be. Default: the one in view; an own unit outside it needs one.
     """
     from isovist.kernel.cli import memory as commands
 
     if at and never:
         raise Problem("expire takes --at or --never", "give one of the two", status=2)
-    return commands.expire(common, id, user=user, agent=agent, at=at, never=never)
+    return commands.expire(
+        common, id, user=user, agent=agent, at=at or "", never=never, version=version
+    )
 
 
 @memory.command(name="rescope")
@@ -524,8 +606,9 @@ def memory_rescope(
     scope: str,
     /,
     *,
-    user: str,
-    agent: str = "operator",
+    user: Name,
+    agent: Name = "operator",
+    version: Annotated[int, Parameter(validator=FROM_0, show_default=False)] = 0,
     common: Common = DEFAULTS,
 ) -> int:
     """Give a unit another audience.
@@ -539,15 +622,19 @@ def memory_rescope(
         Whose unit.
     agent
         Which agent's; only an owner can change it.
+    version
+        Which version it must be. Default: the one in view; an own unit outside it needs one.
     """
     from isovist.kernel.cli import memory as commands
 
-    return commands.rescope(common, id, scope, user=user, agent=agent)
+    return commands.rescope(common, id, scope, user=user, agent=agent, version=version)
 
 
 @memory.command(name="export")
 def memory_export(
-    *, user: Annotated[str, Parameter(show_default=False)] = "", common: Common = DEFAULTS
+    *,
+    user: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
+    common: Common = DEFAULTS,
 ) -> int:
     """Write all groups, grants and living units to standard output, one JSON object a line, units
     oldest first.
@@ -559,12 +646,15 @@ def memory_export(
     """
     from isovist.kernel.cli import archive
 
-    return archive.export(common, user=user)
+    return archive.export(common, user=user or "")
 
 
 @memory.command(name="import")
 def memory_import(
-    file: Annotated[str, Parameter(show_default=False)] = "", /, *, common: Common = DEFAULTS
+    file: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
+    /,
+    *,
+    common: Common = DEFAULTS,
 ) -> int:
     """Take in the lines of an export. Exits with 1 if some were not taken, and says why.
 
@@ -577,7 +667,7 @@ def memory_import(
     """
     from isovist.kernel.cli import archive
 
-    return archive.import_(common, file)
+    return archive.import_(common, file or "")
 
 
 @group.command(name="ls")
@@ -603,8 +693,8 @@ def group_add(
     name: str,
     /,
     *,
-    users: Annotated[tuple[str, ...], Many] = (),
-    agents: Annotated[tuple[str, ...], Many] = (),
+    users: Annotated[tuple[Name, ...], Many] = (),
+    agents: Annotated[tuple[Name, ...], Many] = (),
     common: Common = DEFAULTS,
 ) -> int:
     """Let users, or agents, join a group; it is made when it is first named.
@@ -626,8 +716,8 @@ def group_rm(
     name: str,
     /,
     *,
-    users: Annotated[tuple[str, ...], Many] = (),
-    agents: Annotated[tuple[str, ...], Many] = (),
+    users: Annotated[tuple[Name, ...], Many] = (),
+    agents: Annotated[tuple[Name, ...], Many] = (),
     common: Common = DEFAULTS,
 ) -> int:
     """Let users, or agents, leave a group.
@@ -645,7 +735,7 @@ def group_rm(
 
 
 @app.command
-def backup(path: Path, /, *, common: Common = DEFAULTS) -> int:
+def backup(path: Name, /, *, common: Common = DEFAULTS) -> int:
     """Copy the store of a running kernel to a new file.
 
     Parameters
@@ -655,11 +745,11 @@ def backup(path: Path, /, *, common: Common = DEFAULTS) -> int:
     """
     from isovist.kernel.cli import archive
 
-    return archive.backup(common, path)
+    return archive.backup(common, Path(path))
 
 
 @app.command
-def restore(path: Path, /, *, common: Common = DEFAULTS) -> int:
+def restore(path: Name, /, *, common: Common = DEFAULTS) -> int:
     """Put a backup into a state folder that has no store yet. No kernel may run there.
 
     Parameters
@@ -669,7 +759,7 @@ def restore(path: Path, /, *, common: Common = DEFAULTS) -> int:
     """
     from isovist.kernel.cli import archive
 
-    return archive.restore(common, path)
+    return archive.restore(common, Path(path))
 
 
 @model.command(name="add")
@@ -680,9 +770,9 @@ def model_add(name_or_path: str, /, *, common: Common = DEFAULTS) -> int:
     return models.add(common, name_or_path)
 
 
-@model.command(name="list")
+@model.command(name=["list", "ls"])
 def model_list(*, common: Common = DEFAULTS) -> int:
-    """List the installed models."""
+    """List the installed models; where a kernel runs, with their load, slots and KV use."""
     from isovist.kernel.cli import models
 
     return models.list_models(common)
@@ -690,10 +780,10 @@ def model_list(*, common: Common = DEFAULTS) -> int:
 
 @app.command
 def grant(
-    agent: str,
+    agent: Name,
     /,
     *,
-    user: Annotated[tuple[str, ...], Many] = (),
+    user: Annotated[tuple[Name, ...], Many] = (),
     scope: Annotated[tuple[str, ...], Many] = (),
     revoke: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,

@@ -31,7 +31,7 @@ def export(common: Common, *, user: str) -> int:
     with tempfile.TemporaryFile() as spool:
         ends = array("q", (0,))
         with attach(common) as kernel:
-            for line in kernel.export(user):
+            for line in kernel.export(user or None):
                 ends.append(ends[-1] + spool.write(line.encode() + b"\n"))
         for place in range(len(ends) - 1, 0, -1):
             spool.seek(ends[place - 1])

@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -78,7 +79,7 @@ def examine(common: Common, embedder: str = "") -> Checks:
         return
     yield from _tried("config", lambda: _config(config))
     yield from _tried("models", lambda: _models(config, common))
-    yield from _tried("embedder", lambda: _embedder(embedder or config.settings.embedder))
+    yield from _tried("embedder", lambda: _embedder(embedder, common))
     yield from _tried("store", lambda: _store(config))
     yield from _tried("index", lambda: _index(config))
     yield from _tried("disk", lambda: _disk(config))
@@ -166,7 +167,7 @@ def _config(config: Config) -> Checks:
 def _models(config: Config, common: Common) -> Checks:
     from isovist.kernel import models
 
-    specs = models.installed(config.models)
+    specs = models.available(config)
     for spec in specs:
         yield _model(spec)
     if all(spec.driver == "scripted" for spec in specs):
@@ -179,6 +180,13 @@ def _models(config: Config, common: Common) -> Checks:
 
 def _model(spec: ModelSpec) -> Check:
     name = f"model {spec.name}"
+    if spec.endpoint is not None:
+        key = spec.endpoint.key
+        if key and not os.environ.get(key):
+            return Check(
+                name, "warn", f"{key} is not set here", "the kernel needs it to hold a key"
+            )
+        return Check(name, "ok", f"{spec.endpoint.url}, not asked")
     if not spec.path:
         return Check(name, "ok", "built in")
     path = Path(spec.path)
@@ -192,12 +200,12 @@ def _model(spec: ModelSpec) -> Check:
     return Check(name, "ok", f"{path}, SHA-256 {found[:12]}… as expected")
 
 
-def _embedder(kind: str) -> Checks:
+def _embedder(tried: str, common: Common) -> Checks:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from isovist.storage.embedder import make_embedder
 
     try:
-        embedder = make_embedder(kind)
+        embedder = make_embedder(tried or common.config.settings.embedder)
     except IsovistError as e:
         yield Check("embedder", "fail", e.message, "config.toml or --embedder chooses another one")
         return
@@ -206,6 +214,32 @@ def _embedder(kind: str) -> Checks:
         yield Check("embedder", "ok", f"{embedder.name}, {embedder.dim} dimensions")
     else:
         yield Check("embedder", "fail", f"{embedder.name} gave {shape}", "reinstall its package")
+        return
+    if other := _other_space(common.config.database, (embedder.name, embedder.dim)):
+        again = suggest(common, "memory", "reembed", *(("--embedder", tried) if tried else ()))
+        yield Check(
+            "vectors",
+            "fail",
+            f"the store's are of {other[0]!r} ({other[1]} dimensions), not of {embedder.name!r}",
+            f"{again} makes them anew; or configure the embedder that made them",
+        )
+
+
+def _other_space(database: Path, asked: tuple[str, int]) -> tuple[str, int] | None:
+    """Whose vectors a start with this embedder would refuse; what is no sound store says
+    :func:`_store`."""
+    if not database.exists():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            spaces = dict(
+                db.execute("SELECT name, value FROM meta WHERE name IN ('embedder', 'next')")
+            )
+            held = db.execute("SELECT 1 FROM vectors LIMIT 1").fetchone()
+        known = {n: msgspec.msgpack.decode(v, type=tuple[str, int]) for n, v in spaces.items()}
+    except (sqlite3.Error, msgspec.MsgspecError):
+        return None
+    return known.get("embedder") if held and asked not in known.values() else None
 
 
 def _store(config: Config) -> Checks:

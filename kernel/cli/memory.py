@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from isovist.kernel.cli.common import Common, Problem, attach
 from isovist.kernel.cli.show import brief, emit, fields, moment, note, safe, say, table
+from isovist.syscalls.errors import CallerError, Errno, IsovistError
 
 if TYPE_CHECKING:
-    from isovist.syscalls.messages import Found, ViewShown
+    from isovist.syscalls.client import Client
+    from isovist.syscalls.messages import Forgotten, Found, ViewShown
     from isovist.syscalls.records import Mode, Unit
 
 PAGE = 500
@@ -75,24 +77,72 @@ def _lagging(found: Found | ViewShown) -> None:
 
 
 def forget(common: Common, ids: tuple[str, ...], *, user: str, agent: str, yes: bool) -> int:
-    """Show what is to go, ask, and remove it."""
+    """Show what is to go, ask, and remove it. What fails stops nothing else: it is named, and
+    ends with 1."""
+    gone: dict[str, Forgotten] = {}
+    failed: dict[str, IsovistError] = {}
     with attach(common, agent, user) as kernel:
-        units = [kernel.read(unit).units[0] for unit in dict.fromkeys(ids)]
+        units = {name: _in_view(kernel, name) for name in dict.fromkeys(ids)}
+        seen = [unit for unit in units.values() if unit is not None]
         if not common.json:
-            table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(row, units))
+            if seen:
+                table(("UNIT", "KIND", "SCOPE", "AGENT", "USER", "SAID", "TEXT"), map(row, seen))
+            if len(seen) < len(units) and not yes:
+                unseen = ", ".join(safe(name) for name, unit in units.items() if unit is None)
+                note(f"not in view, and removed only if the pair owns it: {unseen}")
         if not (yes or agreed(len(units), shown=not common.json)):
             note("nothing was forgotten")
             return 1
-        gone = [kernel.forget(unit.id) for unit in units]
+        for name in units:
+            try:
+                gone[name] = one = kernel.forget(name)
+            except IsovistError as e:
+                failed[name] = e
+                continue
+            if not common.json:
+                if one.derived:
+                    note(f"{one.id} was the source of: {', '.join(one.derived)}")
+                note(f"receipt {one.receipt}: isovist memory receipt {one.receipt} --wait")
+    if failed and len(units) == 1:
+        raise failed.popitem()[1]
     if common.json:
-        emit({"forgotten": units, "receipts": [one.receipt for one in gone]})
+        emit(
+            {
+                "forgotten": [unit for unit in seen if unit.id in gone],
+                "receipts": [one.receipt for one in gone.values()],
+                "by_id": {name: one.receipt for name, one in gone.items()},
+                "failed": {name: str(why) for name, why in failed.items()},
+            }
+        )
     else:
-        say(f"forgotten: {len(units)}")
-        for one in gone:
-            if one.derived:
-                note(f"{one.id} was the source of: {', '.join(one.derived)}")
-            note(f"receipt {one.receipt}: isovist memory receipt {one.receipt} --wait")
-    return 0
+        say(f"forgotten: {len(gone)}" + (f", not forgotten: {len(failed)}" if failed else ""))
+        for name, why in failed.items():
+            note(f"not forgotten: {safe(name)}: {why}")
+    return 1 if failed else 0
+
+
+def _in_view(kernel: Client, id: str) -> Unit | None:
+    """The unit; ``None`` where the pair does not see it, which it may own all the same: published
+    to a group that the user has left."""
+    try:
+        return kernel.read(id).units[0]
+    except CallerError as e:
+        if e.errno is Errno.ENOENT:
+            return None
+        raise
+
+
+def _version(kernel: Client, id: str, version: int) -> int:
+    """``version`` where it is named (not 0), else that of the unit in view."""
+    if version:
+        return version
+    if unit := _in_view(kernel, id):
+        return unit.version
+    raise Problem(
+        f"ENOENT: no unit {safe(id)} in view",
+        "an own unit outside the view is changed with --version N",
+        errno=Errno.ENOENT.name,
+    )
 
 
 def agreed(count: int, *, shown: bool) -> bool:
@@ -126,11 +176,12 @@ def view(common: Common, *, user: str, agent: str) -> int:
     return 0
 
 
-def expire(common: Common, id: str, *, user: str, agent: str, at: str, never: bool) -> int:
+def expire(
+    common: Common, id: str, *, user: str, agent: str, at: str, never: bool, version: int
+) -> int:
     with attach(common, agent, user) as kernel:
-        unit = kernel.read(id).units[0]
         when = None if never else at or datetime.now(UTC).isoformat()
-        stored = kernel.expire(id, unit.version, when)
+        stored = kernel.expire(id, _version(kernel, id, version), when)
     if common.json:
         emit(stored)
     else:
@@ -138,14 +189,13 @@ def expire(common: Common, id: str, *, user: str, agent: str, at: str, never: bo
     return 0
 
 
-def rescope(common: Common, id: str, scope: str, *, user: str, agent: str) -> int:
+def rescope(common: Common, id: str, scope: str, *, user: str, agent: str, version: int) -> int:
     with attach(common, agent, user) as kernel:
-        unit = kernel.read(id).units[0]
-        stored = kernel.rescope(id, unit.version, scope)
+        stored = kernel.rescope(id, _version(kernel, id, version), scope)
     if common.json:
         emit(stored)
     else:
-        say(f"{stored.id}: from {safe(unit.scope)} to {safe(stored.scope)}")
+        say(f"{stored.id}: its scope is {safe(stored.scope)}")
     return 0
 
 

@@ -1,10 +1,11 @@
-"""``model add`` and ``model list``."""
+"""``model add`` and ``model list`` (or ``ls``)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isovist.kernel.cli.common import Common, Problem, attach, suggest
+from isovist.kernel.cli.metering import load_cells, loads
 from isovist.kernel.cli.show import emit, note, plain, safe, say, table
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def list_models(common: Common) -> int:
     from isovist.kernel import models
 
     running = _reachable(common) or {}
+    busy = loads(running.values())
     listed = []
     for spec in models.installed(common.config.models):
         live = running.get(spec.name)
@@ -38,6 +40,7 @@ def list_models(common: Common) -> int:
                 "state": live.state if live else "",
                 "default": live.default if live else False,
                 "error": live.error if live else "",
+                "load": busy.get(spec.name),
             }
         )
     if common.json:
@@ -47,14 +50,22 @@ def list_models(common: Common) -> int:
         (
             m["name"] + (" (default)" if m["default"] else ""),
             m["driver"],
-            m["state"] or "-",
+            _state(m),
             m["context"],
+            *load_cells(m["load"]),
             m["error"] or m["path"] or "built in",
         )
         for m in listed
     ]
-    table(("MODEL", "DRIVER", "STATE", ">CONTEXT", "WHERE"), rows)
+    heads = ("MODEL", "DRIVER", "STATE", ">CONTEXT", ">BUSY", ">QUEUE", ">KV", ">HOST", "WHERE")
+    table(heads, rows)
     return 0
+
+
+def _state(model: dict[str, Any]) -> str:
+    if model["state"] == "loading" and model["load"]:
+        return f"loading {model['load']['loaded']:.0%}"
+    return model["state"] or "-"
 
 
 def _reachable(common: Common) -> dict[str, Model] | None:

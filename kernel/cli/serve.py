@@ -6,6 +6,8 @@ import os
 import resource
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -39,7 +41,8 @@ def up(
     if config.settings.model:
         from isovist.kernel import models
 
-        models.find(config.settings.model, config.models)
+        if config.settings.model not in config.settings.endpoints:
+            models.find(config.settings.model, config.models)
     if detach:
         pid = start(common, config)
         if common.json:
@@ -161,7 +164,7 @@ def start(common: Common, config: Config, *, tied: bool = False) -> int:
 
 def stop(common: Common) -> int:
     """End the kernel in order; returns what its process number was."""
-    pid = holder(common.config.lock)
+    pid = _running(common.config)
     if not pid:
         raise no_kernel(common)
     try:
@@ -169,8 +172,8 @@ def stop(common: Common) -> int:
     except ProcessLookupError:
         raise no_kernel(common) from None
     try:
-        # The number may have passed on between the two looks; a lock that is still held has not.
-        if holder(common.config.lock) != pid:
+        # The number may have passed on between the two looks; what is still held has not.
+        if _running(common.config) != pid:
             raise no_kernel(common)
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         poller = select.poll()
@@ -184,6 +187,23 @@ def stop(common: Common) -> int:
     finally:
         os.close(pidfd)
     return pid
+
+
+def _running(config: Config) -> int:
+    """The kernel's process number; 0 where none runs. Where somebody has removed the lock's file,
+    the socket still says who listens there."""
+    return holder(config.lock) or _listener(config)
+
+
+def _listener(config: Config) -> int:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(os.fspath(config.socket))
+        except OSError:
+            return 0
+        raw = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", raw)
+    return int(pid) if uid == os.getuid() else 0
 
 
 def _serve_detached(common: Common, config: Config, ready_fd: int) -> int:

@@ -1,8 +1,14 @@
 """What the model's sequences hold, who may have them next, and what is kept in host memory.
 
 A sequence holds the cells of some tokens, in order from the first. A new prompt takes over the
-longest beginning of it that is held anywhere: in place, where its own last conversation lies; else
-as a copy, so that what several agents share is computed once.
+longest beginning of it that it may have: in place, where its own last conversation lies; else as a
+copy, so that what several agents share is computed once.
+
+**Who may have what.** An owner may have all that was computed for it. Of another's it may have the
+*head* (what stands before the first word of a conversation: the system prompt) if its own head is
+the very same, and nothing else. Otherwise the time that a prompt takes, and how much of it was
+cached, would tell whether another has begun with the same words, and by one more word at a time
+what they are. Who hears that its head was known had the whole of it before.
 
 **Eviction.** Where a prompt needs a sequence and none is empty, one is taken in this order: what
 another sequence or the host holds as well (it costs nothing to rebuild), idle before paused, least
@@ -17,7 +23,7 @@ Pure: the model is behind :class:`Holder`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -50,7 +56,11 @@ class Held(msgspec.Struct):
     tokens: list[int] = []
     state: Literal["empty", "idle", "paused", "running"] = "empty"
     owner: str = ""
+    head: int = 0
+    """So many of its first tokens are what others with the same head may have."""
     used: int = 0
+    passing: bool = False
+    """What it holds goes when its request ends, and is saved nowhere."""
 
 
 class Saved(msgspec.Struct):
@@ -59,11 +69,20 @@ class Saved(msgspec.Struct):
     tokens: list[int]
     state: Any
     owner: str
+    head: int
     used: int
 
     @property
     def bytes(self) -> int:
         return len(self.state)
+
+
+class Wanted(NamedTuple):
+    """A prompt that looks for what is held of it."""
+
+    tokens: Sequence[int]
+    owner: str
+    head: int
 
 
 class Costs:
@@ -105,56 +124,59 @@ class Cells:
         """Tokens held by all sequences together."""
         return sum(len(held.tokens) for held in self._held)
 
-    def reusable(self, prompt: Sequence[int]) -> int:
-        """How many of the first tokens of ``prompt`` are held somewhere, all but the last one at
-        most: that one's logits are what the first choice is made from."""
+    def reusable(self, prompt: Sequence[int], owner: str = "", head: int = 0) -> int:
+        """How many of the first tokens of ``prompt`` are held somewhere for ``owner``, all but the
+        last one at most: that one's logits are what the first choice is made from."""
+        wanted = Wanted(prompt, owner, head)
         every: list[Held | Saved] = [*self._held, *self._saved]
-        return max((self._usable(one.tokens, prompt) for one in every), default=0)
+        return max((self._usable(one, wanted) for one in every), default=0)
 
-    def take(self, prompt: Sequence[int], owner: str = "") -> int | None:
-        """A sequence to run ``prompt`` on, which then holds the longest beginning of it that is
-        held anywhere (``len(self[sequence].tokens)`` tokens); ``None`` where all are running."""
-        place = self._place(prompt, owner)
+    def take(self, prompt: Sequence[int], owner: str = "", head: int = 0) -> int | None:
+        """A sequence to run ``prompt`` on, which then holds the longest beginning of it that its
+        ``owner`` may have (``len(self[sequence].tokens)`` tokens); ``None`` where all are running.
+        The first ``head`` tokens are the prompt's head."""
+        wanted = Wanted(prompt, owner, head)
+        place = self._place(wanted)
         if place is None:
-            place = self._victim(prompt)
+            place = self._victim()
             if place is None:
                 return None
-            source = self._source(prompt)
+            source = self._source(wanted)
             if source is not place:
                 state = self._out(source) if isinstance(source, Held) else source
                 self._evict(place)
                 if state is not None:
-                    self._in(place, state, prompt)
-            elif self._usable(place.tokens, prompt) < len(place.tokens):
+                    self._in(place, state, wanted)
+            elif self._usable(place, wanted) < len(place.tokens):
                 self._keep(place)  # its end would be lost
-        self._cut(place, self._usable(place.tokens, prompt))
-        place.state, place.owner = "running", owner
+        self._cut(place, self._usable(place, wanted))
+        place.state, place.passing = "running", False
+        place.owner, place.head = owner, head
         self._touch(place)
         return place.number
 
-    def _place(self, prompt: Sequence[int], owner: str) -> Held | None:
+    def _place(self, wanted: Wanted) -> Held | None:
         """The idle sequence that is the prompt's own: the one with the longest common beginning,
         if nothing but the end of the owner's own last conversation is lost by going on there, and
         nothing longer is held elsewhere."""
-        idle = [held for held in self._held if held.state == "idle"]
-        best = max(idle, key=lambda h: self._usable(h.tokens, prompt), default=None)
+        idle = [h for h in self._held if h.state == "idle" and h.owner == wanted.owner]
+        best = max(idle, key=lambda h: self._usable(h, wanted), default=None)
         if best is None:
             return None
-        size = self._usable(best.tokens, prompt)
-        if size < REUSE or size < self.reusable(prompt):
+        size = self._usable(best, wanted)
+        if size < REUSE or size < self.reusable(*wanted):
             return None
-        own = (owner and best.owner == owner) or size >= len(best.tokens) - 1
-        return best if own else None
+        return best if wanted.owner or size >= len(best.tokens) - 1 else None
 
-    def _source(self, prompt: Sequence[int]) -> Held | Saved | None:
-        """Where the longest beginning of ``prompt`` is held; ``None`` if it is worth no copy."""
+    def _source(self, wanted: Wanted) -> Held | Saved | None:
+        """Where the longest beginning is held; ``None`` if it is worth no copy."""
         every: list[Held | Saved] = [*self._saved, *self._held]
-        best = max(every, key=lambda one: self._usable(one.tokens, prompt), default=None)
-        if best is None or self._usable(best.tokens, prompt) < REUSE:
+        best = max(every, key=lambda one: self._usable(one, wanted), default=None)
+        if best is None or self._usable(best, wanted) < REUSE:
             return None
         return best
 
-    def _victim(self, prompt: Sequence[int]) -> Held | None:
+    def _victim(self) -> Held | None:
         """An empty sequence, or the next in the order of eviction."""
         free = [held for held in self._held if held.state != "running"]
         # Beside the running ones: one product takes consecutive sequences alone.
@@ -175,7 +197,10 @@ class Cells:
     def _elsewhere(self, held: Held) -> bool:
         size = len(held.tokens)
         every: list[Held | Saved] = [*self._held, *self._saved]
-        return any(one is not held and one.tokens[:size] == held.tokens for one in every)
+        return any(
+            one is not held and one.owner == held.owner and one.tokens[:size] == held.tokens
+            for one in every
+        )
 
     def pause(self, sequence: int) -> None:
         held = self._held[sequence]
@@ -195,26 +220,31 @@ class Cells:
         self._held[sequence].tokens += tokens
 
     def release(self, sequence: int) -> None:
-        """Its request has ended; what it holds is kept until another needs the room."""
+        """Its request has ended; what it holds is kept until another needs the room, unless it is
+        passing."""
         held = self._held[sequence]
+        if held.passing:
+            self.clear(sequence)
+            return
         held.state = "idle" if held.tokens else "empty"
         self._touch(held)
 
     def clear(self, sequence: int) -> None:
         """What it holds is not to be trusted any more."""
         self._cut(self._held[sequence], 0)
-        self._held[sequence].state = "empty"
+        self._held[sequence].state, self._held[sequence].passing = "empty", False
 
-    def find(self, prompt: Sequence[int]) -> tuple[list[int], Any] | None:
-        """The tokens and the state of what holds the longest beginning of ``prompt``."""
-        source = self._source(prompt)
+    def find(self, prompt: Sequence[int], owner: str = "") -> tuple[list[int], Any] | None:
+        """The tokens and the state of what is held of the owner's own and begins ``prompt`` in the
+        longest way."""
+        source = self._source(Wanted(prompt, owner, 0))
         if source is None:
             return None
         if isinstance(source, Saved):
             return source.tokens, source.state
         return list(source.tokens), self._holder.save(source.number)
 
-    def keep(self, tokens: list[int], state: Any, owner: str = "") -> bool:
+    def keep(self, tokens: list[int], state: Any, owner: str = "", head: int = 0) -> bool:
         """Put a state into host memory; false where it is larger than all there is. Others make
         room in the order of their last use."""
         if len(state) > self.host_total:
@@ -222,16 +252,17 @@ class Cells:
         self._used += 1
         while self.host_bytes + len(state) > self.host_total:
             self._forget(min(self._saved, key=lambda s: (s.used, len(s.tokens))))
-        self._saved.append(Saved(tokens, state, owner, self._used))
+        self._saved.append(Saved(tokens, state, owner, head, self._used))
         self.host_bytes += len(state)
         return True
 
     def flush(self) -> None:
-        """Forget all that no request uses, in the model and in host memory. A paused request's
-        saved state goes too: it is computed again."""
+        """Forget all that no request uses, in the model and in host memory, and the rest when its
+        request ends. A paused request's saved state goes too: it is computed again."""
         for held in self._held:
             if held.state == "idle":
                 self.clear(held.number)
+            held.passing = held.state != "empty"
         while self._saved:
             self._forget(self._saved[0])
 
@@ -240,31 +271,33 @@ class Cells:
     def _evict(self, held: Held) -> None:
         if held.tokens and not self._elsewhere(held):
             self._keep(held)
-        self._cut(held, 0)
-        held.state = "empty"
+        self.clear(held.number)
 
     def _keep(self, held: Held) -> None:
+        if held.passing:
+            return
         if len(held.tokens) >= REUSE and self.costs.worth_saving() and self.host_total:
             saved = self._out(held)
-            self.keep(saved.tokens, saved.state, saved.owner)
+            self.keep(saved.tokens, saved.state, saved.owner, saved.head)
 
     def _out(self, held: Held) -> Saved:
         start = self._clock()
         state = self._holder.save(held.number)
         self._moved("save", len(held.tokens), start)
-        return Saved(list(held.tokens), state, held.owner, held.used)
+        return Saved(list(held.tokens), state, held.owner, held.head, held.used)
 
-    def _in(self, held: Held, saved: Saved, prompt: Sequence[int]) -> None:
+    def _in(self, held: Held, saved: Saved, wanted: Wanted) -> None:
         start = self._clock()
         if not self._holder.load(held.number, saved.state):
             if any(saved is one for one in self._saved):
                 self._forget(saved)
             return
         self._moved("load", len(saved.tokens), start)
-        held.tokens = list(saved.tokens)
+        held.tokens, held.owner, held.head = list(saved.tokens), saved.owner, saved.head
         # A conversation that goes on moves; one that others begin with as well stays, too.
         if any(saved is one for one in self._saved):
-            if self._usable(saved.tokens, prompt) >= len(saved.tokens) - 1:
+            whole = self._usable(saved, wanted) >= len(saved.tokens) - 1
+            if whole and saved.owner == wanted.owner:
                 self._forget(saved)
             else:
                 self._used += 1
@@ -289,16 +322,25 @@ class Cells:
         self._used += 1
         held.used = self._used
 
-    def _usable(self, tokens: Sequence[int], prompt: Sequence[int]) -> int:
-        """How many tokens of what is held can begin ``prompt``."""
-        size = min(common(tokens, prompt), len(prompt) - 1)
-        return size if self._holder.partial or size == len(tokens) else 0
+    def _usable(self, one: Held | Saved, wanted: Wanted) -> int:
+        """How many tokens of what is held can begin the prompt, and may."""
+        size = min(shared(one, wanted), len(wanted.tokens) - 1)
+        return size if self._holder.partial or size == len(one.tokens) else 0
 
     def validate(self) -> None:
         assert self.host_bytes == sum(saved.bytes for saved in self._saved) <= self.host_total
         for held in self._held:
             assert held.state != "empty" or not held.tokens
             assert held.state != "idle" or held.tokens
+            assert not held.passing or held.state in ("running", "paused")
+
+
+def shared(one: Wanted | Held | Saved, other: Wanted | Held | Saved) -> int:
+    """How many tokens the two begin with alike, as far as the one's owner may know."""
+    size = common(one.tokens, other.tokens)
+    if one.owner == other.owner:
+        return size
+    return one.head if one.head == other.head and size >= one.head else 0
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:

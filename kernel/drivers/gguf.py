@@ -12,6 +12,7 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from itertools import takewhile
 from typing import Any
 
 from isovist.kernel.drivers.peer import Unusable
@@ -130,6 +131,19 @@ class Model:
         if not ids:
             raise CallerError("the model's chat template makes an empty prompt", field="messages")
         return ids
+
+    def head(self, messages: Sequence[Message], tokens: Sequence[int]) -> int:
+        """How many of the prompt's ``tokens`` stand before the first word of a conversation: what
+        the template writes there, and the system turns that come first."""
+        system = [m.content for m in takewhile(lambda m: m.role == "system", messages) if m.content]
+        ids = [self._bos] if self._bos is not None else []
+        for text, control in self._template.parts(messages):
+            if not control and (not system or system.pop(0) != text):
+                break
+            more = self._control(text) if control else self.tokenise(text, special=False)
+            # A template may begin with the token that is added where it does not.
+            ids = more if ids == more[:1] else ids + more
+        return len(ids) if list(tokens[: len(ids)]) == ids else 0
 
     def remember(self, text: str, tokens: Sequence[int]) -> None:
         """The model has written ``text`` with these tokens. The oldest are forgotten over

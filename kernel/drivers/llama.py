@@ -105,8 +105,7 @@ class Driver:
                 case Resume():
                     self.serving.resume(message.key)
                 case Flush():
-                    self.serving.cells.flush()
-                    self._model.forget()
+                    self.serving.flush()
                     self._peer.send(Kept(message.id, 0))
                 case Snapshot():
                     self._peer.send(Kept(message.id, self._snapshot(message)))
@@ -125,7 +124,7 @@ class Driver:
         from isovist.kernel.drivers import snapshots
 
         prompt = self._model.prompt(message.messages, spoken=True)
-        found = self.serving.cells.find(prompt)
+        found = self.serving.cells.find(prompt, message.owner)
         if found is None:
             return 0
         tokens, state = found
@@ -136,7 +135,7 @@ class Driver:
         from isovist.kernel.drivers import snapshots
 
         tokens, state = snapshots.read(message.path, self._fingerprint)
-        return len(tokens) if self.serving.cells.keep(tokens, state) else 0
+        return len(tokens) if self.serving.cells.keep(tokens, state, message.owner) else 0
 
     def _embed(self, message: Embed) -> Embedded | RequestFailed:
         # Chat models give no useful vectors; a model that embeds has a driver of its own.

@@ -56,6 +56,11 @@ class Peer:
         self._poll = select.poll()
         self._poll.register(read_fd, select.POLLIN)
 
+    def fileno(self) -> int:
+        """What is readable when something has come, for a process that waits for other things
+        as well."""
+        return self._read_fd
+
     def receive(self) -> ToProcess:
         """The next message, waiting for it. Raises :class:`Closed` when there will be none."""
         while not self._inbox:
@@ -85,7 +90,8 @@ class Peer:
             raise Closed from None
 
     def fail(self, key: int, error: IsovistError) -> None:
-        self.send(RequestFailed(key, int(error.errno), error.message))
+        """``retry_at`` of the error is taken from now: a process knows nothing of the calendar."""
+        self.send(RequestFailed(key, int(error.errno), error.message, error.retry_at))
 
     def hang(self) -> None:
         """Answer nothing any more, until the kernel is gone: what a stuck model looks like."""

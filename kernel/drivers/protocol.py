@@ -54,10 +54,11 @@ class Generate(msgspec.Struct, frozen=True, array_like=True, tag=1):
     ``stop`` strings (none is empty).
 
     ``owner`` names whose conversation it is: what a sequence holds of an owner's last request is
-    kept for the next. ``logprobs`` (0 to 20) asks for each token's, with so many alternatives.
-    ``schema`` is a JSON schema, as text, that the whole answer must match. With ``tools`` the
-    answer is a call of one of them (``choice`` ``required`` or a tool's name), or a call or a text
-    (``auto``); not both ``schema`` and ``tools``.
+    kept for the next, and nobody else can tell from times or counts what that was. ``logprobs``
+    (0 to 20) asks for each token's, with so many alternatives. ``schema`` is a JSON schema, as
+    text, that the whole answer must match. With ``tools`` the answer is a call of one of them
+    (``choice`` ``required`` or a tool's name), or a call or a text (``auto``); not both ``schema``
+    and ``tools``.
     """
 
     key: int
@@ -117,27 +118,30 @@ class Resume(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Flush(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Forget all that no living request needs: cells, saved states, remembered answers.
-    Answered by :class:`Kept` with 0."""
+    """Forget all that no living request needs: cells, saved states, remembered answers; and what
+    the living ones need when each ends. Answered at once, by :class:`Kept` with 0."""
 
     id: int
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Write what is held of the conversation ``messages`` to a new file at ``path``. Answered by
-    :class:`Kept`, with 0 (and no file) where nothing of use is held."""
+    """Write what is held of the owner's conversation ``messages`` to a new file at ``path``.
+    Answered by :class:`Kept`, with 0 (and no file) where nothing of use is held."""
 
     id: int
     messages: tuple[Message, ...]
     path: str
+    owner: str = ""
 
 
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Take in the file of a snapshot, so that its conversation need not be computed. Answered by
-    :class:`Kept`; fails with ``ESTALE`` where it is of another model file or other settings."""
+    """Take in the file of a snapshot, so that its owner's conversation need not be computed.
+    Answered by :class:`Kept`; fails with ``ESTALE`` where it is of another model file or other
+    settings."""
 
     id: int
     path: str
+    owner: str = ""
 
 
 class Up(msgspec.Struct, frozen=True, array_like=True, tag=100):
@@ -172,7 +176,7 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=103):
     """The end of an answer, with what it cost. ``cached_tokens`` of the prompt were reused.
 
     Times are in ns: from arrival to the start of its prompt, from there to the first token, from
-    there to the end; pauses count where they fall. A call of a tool comes in ``calls``, and no
+    there to the end; pauses count as time in the queue. A call of a tool comes in ``calls``, and no
     text of it came before. ``logprobs`` are those of tokens that no text was sent for.
     """
 
@@ -189,11 +193,13 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=103):
 
 
 class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=104):
-    """One request failed (``key`` is its key or id); the process lives."""
+    """One request failed (``key`` is its key or id); the process lives. It may succeed after
+    ``retry_ns`` (0: not known)."""
 
     key: int
     errno: int
     message: str
+    retry_ns: int = 0
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, tag=105):

@@ -14,7 +14,7 @@ import msgspec
 
 from isovist.kernel.drivers import grammar, sampling
 from isovist.kernel.drivers.batch import Pace, Reading, Row, chunks
-from isovist.kernel.drivers.cells import REUSE, Cells, common
+from isovist.kernel.drivers.cells import REUSE, Cells, Wanted, shared
 from isovist.kernel.drivers.outflow import Outflow
 from isovist.kernel.drivers.protocol import (
     NO_LOGPROBS,
@@ -42,7 +42,9 @@ class Words(Protocol):
     vocab: Any
 
     def prompt(self, messages: Sequence[Message], *, spoken: bool = ...) -> list[int]: ...
+    def head(self, messages: Sequence[Message], tokens: Sequence[int]) -> int: ...
     def remember(self, text: str, tokens: list[int]) -> None: ...
+    def forget(self) -> None: ...
     def piece(self, token: int) -> bytes: ...
     def is_end(self, token: int) -> bool: ...
 
@@ -71,9 +73,15 @@ class Job(msgspec.Struct, eq=False, kw_only=True):
     request: Generate
     tokens: list[int]
     prompt: int
+    head: int
     outflow: Outflow
     constraint: Constraint | None
     arrived: int
+    left: int = 0
+    """When it was last paused while it ran."""
+    reading_rest: int = 0
+    writing_rest: int = 0
+    """How long it rested before and after its first token."""
     state: Literal["waiting", "running", "paused"] = "waiting"
     sequence: int | None = None
     cached: int = 0
@@ -84,6 +92,8 @@ class Job(msgspec.Struct, eq=False, kw_only=True):
     """Text that is not sent, as it may be a call of a tool."""
     unsent: int = 0
     logprobs: list[Logprob] = []
+    passing: bool = False
+    """Nothing of it is kept when it has ended."""
     alike: dict[int, int] = {}
     """By key of another request: how many tokens both prompts begin with alike."""
 
@@ -132,14 +142,22 @@ class Serving:
         job = self._jobs.get(key)
         if job is None or job.state == "paused":
             return
-        if job.sequence is not None:
-            self.cells.pause(job.sequence)
+        if job.state == "running" and job.sequence is not None:
+            self.cells.pause(job.sequence)  # one that waits to go on rests there already
+            job.left = self._clock()
         job.state = "paused"
 
     def resume(self, key: int) -> None:
         job = self._jobs.get(key)
         if job is not None and job.state == "paused":
             job.state = "waiting"
+
+    def flush(self) -> None:
+        """Keep nothing of what was sent so far longer than it is worked on."""
+        self.cells.flush()
+        self._words.forget()
+        for job in self._jobs.values():
+            job.passing = True
 
     def load(self) -> Load:
         states = [job.state for job in self._jobs.values()]
@@ -221,6 +239,7 @@ class Serving:
             request=request,
             tokens=tokens,
             prompt=len(tokens),
+            head=self._words.head(messages, tokens),
             outflow=Outflow(request.stop),
             constraint=Constraint(self._words.vocab, rules) if rules else None,
             arrived=self._clock(),
@@ -237,15 +256,26 @@ class Serving:
             if job.sequence is not None:
                 self.cells.resume(job.sequence)
             else:
-                job.sequence = self.cells.take(job.tokens, job.request.owner)
+                job.sequence = self.cells.take(job.tokens, job.request.owner, job.head)
                 if job.sequence is None:
                     return
                 self._robbed(job)
+                self.cells[job.sequence].passing = job.passing
+            if job.left:
+                self._rested(job)
             if not job.started:
                 job.started = self._clock()
                 job.cached = len(self.cells[job.sequence].tokens)
             job.state = "running"
             running.append(job)
+
+    def _rested(self, job: Job) -> None:
+        """It goes on, or ends, after a pause."""
+        rest, job.left = self._clock() - job.left, 0
+        if job.first:
+            job.writing_rest += rest
+        else:
+            job.reading_rest += rest
 
     def _should_wait(self, job: Job, running: list[Job]) -> bool:
         """Whether a running request is about to have computed what this one begins with."""
@@ -255,12 +285,13 @@ class Serving:
         for other in running:
             key = other.request.key
             if key not in job.alike:
-                job.alike[key] = common(job.tokens, other.tokens[: other.prompt])
+                job.alike[key] = shared(_wanted(job), _wanted(other))
             # Its own prompt may end before what is alike; the last token is computed last.
             alike = min(job.alike[key], other.prompt - 1, job.prompt - 1)
             if other.sequence is not None and len(self.cells[other.sequence].tokens) < alike:
                 best = max(best, alike)
-        return best >= REUSE and best >= self.cells.reusable(job.tokens) + REUSE
+        known = self.cells.reusable(*_wanted(job))
+        return best >= REUSE and best >= known + REUSE
 
     def _robbed(self, winner: Job) -> None:
         """A resting request whose sequence was taken has none any more."""
@@ -328,6 +359,8 @@ class Serving:
             else:
                 self._say(Token(job.request.key, job.held, job.unsent, tuple(job.logprobs)))
                 job.logprobs = []
+        if job.left:
+            self._rested(job)
         now = self._clock()
         started, first = job.started or now, job.first or now
         self._say(
@@ -337,18 +370,19 @@ class Serving:
                 output_tokens=job.made,
                 prompt_tokens=job.prompt,
                 cached_tokens=job.cached,
-                queue_ns=started - job.arrived,
-                prefill_ns=first - started,
-                decode_ns=now - first,
+                queue_ns=started - job.arrived + job.reading_rest + job.writing_rest,
+                prefill_ns=first - started - job.reading_rest,
+                decode_ns=now - first - job.writing_rest,
                 calls=calls,
                 logprobs=tuple(job.logprobs),
             )
         )
         # The next prompt repeats this answer: by the tokens that were chosen, not by those that
         # its text would be cut into, as the cells are theirs.
-        self._words.remember(
-            b"".join(job.pieces).decode(errors="replace"), job.tokens[job.prompt :]
-        )
+        if not job.passing:
+            self._words.remember(
+                b"".join(job.pieces).decode(errors="replace"), job.tokens[job.prompt :]
+            )
         self._leave(job)
 
     def _fail(self, job: Job, error: IsovistError, clear: bool = False) -> None:
@@ -364,3 +398,8 @@ class Serving:
         if job.sequence is not None:
             self.cells.release(job.sequence)
         del self._jobs[job.request.key]
+
+
+def _wanted(job: Job) -> Wanted:
+    """Its prompt, without what it has chosen."""
+    return Wanted(job.tokens[: job.prompt], job.request.owner, job.head)

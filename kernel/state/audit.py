@@ -82,6 +82,7 @@ class Audits:
                     timings=call.timings(self._state.now),
                     errno=errno,
                     query_hash=self._keyed(query),
+                    cached_tokens=generation.cached if generation else 0,
                 )
             )
         )

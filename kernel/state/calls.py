@@ -44,9 +44,10 @@ _NEXT: dict[Step, frozenset[Step]] = {
     # An import has units, and groups and grants, to be made durable.
     Step.LOOKUP: frozenset({Step.COMMIT, Step.RETRIEVE}),
     Step.RENDER: frozenset({Step.QUEUE}),
-    Step.QUEUE: frozenset({Step.DECODE}),
+    # Another model is asked with a prompt of its own, when one is down.
+    Step.QUEUE: frozenset({Step.DECODE, Step.RENDER}),
     # Back to the queue when paused, or when a driver dies before its first token was passed on.
-    Step.DECODE: frozenset({Step.KEEP, Step.QUEUE}),
+    Step.DECODE: frozenset({Step.KEEP, Step.QUEUE, Step.RENDER}),
 }
 """The only steps that may follow; from everywhere a call may also end."""
 
@@ -128,12 +129,16 @@ class Call:
             queue=ms(Step.QUEUE),
             model=ms(Step.DECODE),
             total=(now - self.at) / 1e6,
+            prefill=self.generation.prefill_ns / 1e6 if self.generation else 0.0,
+            decode=self.generation.decode_ns / 1e6 if self.generation else 0.0,
         )
 
 
 @dataclass(slots=True)
 class Generation:
     """What a chat call adds: its model, its prompt, and the text so far.
+
+    ``asked`` is the model that was asked for, ``tried`` those that have failed it.
 
     Invariant: ``passed_on`` iff a part of the text has left for the caller, so that the call can
     no longer be given to another driver.
@@ -151,5 +156,11 @@ class Generation:
     charged: int = 0
     """Tokens of the answer so far, of this try."""
     tokens: int = 0
+    cached: int = 0
+    """Tokens of the prompt that the driver need not compute."""
+    prefill_ns: int = 0
+    decode_ns: int = 0
     finish: str = "stop"
     passed_on: bool = False
+    asked: str = ""
+    tried: set[str] = field(default_factory=set)

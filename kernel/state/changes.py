@@ -18,7 +18,7 @@ from isovist.kernel.state.views import whereabouts
 from isovist.syscalls import messages as m
 from isovist.syscalls import operations as ops
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError
-from isovist.syscalls.names import check_text, check_time, dropped
+from isovist.syscalls.names import LAST_VERSION, check_text, check_time, dropped
 from isovist.syscalls.operations import Candidate, Op, ReadQuery
 from isovist.syscalls.records import Reader
 
@@ -40,8 +40,8 @@ class Changes:
             check_text(request.text)
         elif isinstance(request, m.Expire):
             check_time(request.at, "at")
-        if not isinstance(request, m.Forget) and not 1 <= request.version < 1 << 63:
-            raise CallerError("version must be at least 1", field="version")
+        if not isinstance(request, m.Forget) and not 1 <= request.version <= LAST_VERSION:
+            raise CallerError("version must be 1 to 2^62", field="version")
         resolved = self._state.users.resolve(channel.who, request.user)
         if isinstance(request, m.Rescope):
             who = channel.who

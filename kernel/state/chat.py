@@ -39,12 +39,13 @@ class Chats:
         return {ev.Rendered: self._rendered}
 
     def _models(self, channel: Channel, frame: int, request: m.Models) -> None:
-        self._state.reply(channel, frame, m.ModelList(models=self._state.drivers.models()))
+        models = self._state.drivers.models(loads=channel.who.operator)
+        self._state.reply(channel, frame, m.ModelList(models=models))
 
     # -- a call's way
 
     def _chat(self, channel: Channel, frame: int, request: m.Chat) -> None:
-        driver = self._state.drivers.find(request.model)
+        asked, driver = self._state.routing.route(channel.who.agent, request)
         check_chat(request, driver.context)
         budget = default_budget(request.budget, driver.context)
         if not request.memory or request.units == 0:
@@ -53,7 +54,7 @@ class Chats:
         self._state.admission.check(channel.who, request, driver.config.name)
         call = self._state.memory.enter(channel, frame, request)
         self._state.admission.admit(call, driver.config.name, request.max_tokens)
-        call.generation = Generation(driver.config.name, budget)
+        call.generation = Generation(driver.config.name, budget, asked=asked.config.name)
         self._state.drivers.ensure(driver)
         if self.query(call, self._state.calendar()) is None:
             # A call that looks nothing up has no write to wait for.
@@ -114,10 +115,14 @@ class Chats:
         drivers.ensure(driver)
         drivers.pump(driver)
 
-    def decoded(self, call: Call, finish: str, tokens: int) -> None:
+    def decoded(self, call: Call, done: ev.DriverDone) -> None:
         """The model is done: keep the exchange where asked, then answer."""
         request, generation = _parts(call)
-        generation.finish, generation.tokens = finish, tokens
+        generation.finish, generation.tokens = done.finish, done.output_tokens
+        generation.cached = done.cached_tokens
+        # The driver knows how it cut the prompt into tokens; the kernel has counted before.
+        generation.prompt_tokens = done.prompt_tokens or generation.prompt_tokens
+        generation.prefill_ns, generation.decode_ns = done.prefill_ns, done.decode_ns
         text = "".join(generation.text)
         said = last_user_turn(request)
         if not (request.keep and said.strip() and text.strip()) or call.resolved is None:
@@ -165,6 +170,7 @@ class Chats:
                 injected_tokens=generation.injected_tokens,
                 kept=kept.id if kept else "",
                 secrets=kept.secrets if kept else {},
+                cached_tokens=generation.cached,
             ),
         )
 

@@ -26,8 +26,10 @@ from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
 from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
+from isovist.kernel.state.metering import Metering
 from isovist.kernel.state.processes import Processes
 from isovist.kernel.state.recall import Recall
+from isovist.kernel.state.routing import Routing
 from isovist.kernel.state.scheduling import Admission, Scheduling
 from isovist.kernel.state.sharing import Sharing
 from isovist.kernel.state.sweeping import Sweeping
@@ -120,10 +122,12 @@ class State:
             **self.exports.readings(),
         }
         self.chats = Chats(self)
+        self.metering = Metering(self)
         self.audits = Audits(self)
         scheduling = scheduling or Scheduling()
         self.admission = Admission(self, scheduling)
         self.drivers = Drivers(self, models, scheduling)
+        self.routing = Routing(self)
         self._last_key = 0
         self._timers: list[tuple[int, int, str]] = []
         self._announced = 0
@@ -142,6 +146,7 @@ class State:
             **self.chats.syscalls(),
             **self.audits.syscalls(),
             **self.admission.syscalls(),
+            **self.metering.syscalls(),
         }
         self._events: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.Arrived: self._arrived,
@@ -159,6 +164,7 @@ class State:
             **self.chats.events(),
             **self.audits.events(),
             **self.drivers.events(),
+            **self.metering.events(),
         }
 
     # -- the door
@@ -250,7 +256,7 @@ class State:
 
     def finish(self, call: Call, message: m.AnyReply) -> None:
         """End a call with its last word; everything that it held is given back."""
-        self._close(call)
+        self._close(call, failed=isinstance(message, m.Failed))
         self.emit(ins.Reply(call.channel, call.call, message))
 
     def fail(self, call: Call, e: IsovistError) -> None:
@@ -260,8 +266,9 @@ class State:
         e.story = e.story or call.told()
         self.finish(call, failed(e))
 
-    def _close(self, call: Call) -> None:
+    def _close(self, call: Call, failed: bool = True) -> None:
         call.leave(self.now)
+        self.metering.closed(call, failed)
         self.calls.pop(call.key, None)
         channel = self.channels.get(call.channel)
         if channel is not None:
@@ -269,6 +276,7 @@ class State:
         if call.step is Step.BARRIER:
             self.barrier.leave(call.key)
         self.drivers.closed(call)
+        self.forgetting.closed(call)
         self.processes.closed(call)
 
     # -- channels and requests
@@ -393,6 +401,9 @@ class State:
                 continue
             if key == 0 and what == "sweep":
                 self.sweeping.woken()
+                continue
+            if key == 0 and what == "flush":
+                self.forgetting.woken()
                 continue
             if key == 0:
                 self.processes.woken(what)

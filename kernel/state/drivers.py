@@ -11,15 +11,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Generation, Step
+from isovist.kernel.state.routing import RESTING, Health
 from isovist.kernel.state.scheduling import Scheduling
 from isovist.scheduler.choice import changed, make_policy
 from isovist.scheduler.policy import Job, Policy
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
-from isovist.syscalls.records import Model, ModelClient, ModelQueue
+from isovist.syscalls.records import Model, ModelClient, ModelLoad, ModelQueue
 
 if TYPE_CHECKING:
     from isovist.kernel.state.core import State
@@ -38,7 +41,9 @@ ABORT_GRACE = 10_000 * MS
 @dataclass(frozen=True)
 class ModelConfig:
     """A model as configured; ``context`` in tokens, ``slots`` requests decoded at a time.
-    ``pausable``: how many more requests its driver keeps while they are paused; 0: it cannot."""
+    ``pausable``: how many more requests its driver keeps while they are paused; 0: it cannot.
+    ``fallbacks``: the models that are asked, in this order, while it rests; ``agents``: whose
+    default it is."""
 
     name: str
     driver: str
@@ -46,6 +51,8 @@ class ModelConfig:
     slots: int = 1
     default: bool = False
     pausable: int = 0
+    fallbacks: tuple[str, ...] = ()
+    agents: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -68,8 +75,11 @@ class Driver:
     deaths: int = 0
     error: str = ""
     tokenizer: str = ""
+    health: Health = field(default_factory=Health)
     running: set[int] = field(default_factory=set)
     paused: set[int] = field(default_factory=set)
+    load: ModelLoad = field(default_factory=lambda: ModelLoad(slots=0))
+    """What the driver said last, in this life."""
 
 
 class Drivers:
@@ -85,6 +95,7 @@ class Drivers:
     def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
         return {
             ev.DriverUp: self._up,
+            ev.DriverLoad: self._load,
             ev.Token: self._token,
             ev.DriverDone: self._done,
             ev.DriverDied: self._died,
@@ -92,12 +103,15 @@ class Drivers:
 
     # -- models
 
-    def find(self, name: str) -> Driver:
-        """The model called ``name``; the default where that is empty. Raises ``ENOENT``."""
+    def find(self, name: str, agent: str = "") -> Driver:
+        """The model called ``name``; where that is empty the default of ``agent``, else the
+        default of all. Raises ``ENOENT``."""
         if not self._all:
             raise CallerError("this kernel has no model", errno=Errno.ENOENT, field="model")
         if not name:
-            return next((d for d in self._all if d.config.default), self._all[0])
+            own = (d for d in self._all if agent in d.config.agents)
+            every = (d for d in self._all if d.config.default)
+            return next(own, None) or next(every, self._all[0])
         if name not in self._named:
             known = ", ".join(self._named)
             raise CallerError(
@@ -105,7 +119,8 @@ class Drivers:
             )
         return self._named[name]
 
-    def models(self) -> tuple[Model, ...]:
+    def models(self, loads: bool = False) -> tuple[Model, ...]:
+        """All models. How busy they are (``loads``) tells of the calls of all."""
         default = self.find("") if self._all else None
         return tuple(
             Model(
@@ -116,6 +131,9 @@ class Drivers:
                 tokenizer=d.tokenizer,
                 error=d.error,
                 default=d is default,
+                rest_ms=max(0, d.health.until - self._state.now) // MS,
+                fallbacks=d.config.fallbacks,
+                load=_load(d) if loads else None,
             )
             for d in self._all
         )
@@ -137,6 +155,7 @@ class Drivers:
         """Start the driver if nobody has."""
         if driver.state in ("idle", "failed"):
             driver.gen += 1
+            driver.load = ModelLoad(slots=0, loaded=0.0)
             driver.state, driver.error = "loading", ""
             self._state.emit(ins.StartDriver(driver.config.name, driver.gen))
             self._timer(driver, LOAD_GRACE, f"load {driver.gen} 0")
@@ -197,6 +216,7 @@ class Drivers:
 
     def _decode(self, driver: Driver, call: Call) -> None:
         request, generation = _chat(call)
+        user = call.resolved.user if call.resolved else ""
         generation.tries += 1
         generation.charged = 0
         self._state.admission.begun(call)
@@ -210,6 +230,7 @@ class Drivers:
                 request.temperature,
                 request.seed,
                 request.stop,
+                f"{call.agent}/{user}",  # no agent's name holds a /
             )
         )
 
@@ -258,9 +279,15 @@ class Drivers:
         if driver is None:
             return
         driver.state, driver.tokenizer = "up", event.tokenizer
+        driver.load = ModelLoad(slots=0)
         driver.slots = event.slots or driver.config.slots
         driver.context = min(driver.config.context, event.context or driver.config.context)
         self.pump(driver)
+
+    def _load(self, event: ev.DriverLoad) -> None:
+        driver = self._speaker(event)
+        if driver is not None:
+            driver.load = event.load
 
     def _decoding(self, driver: Driver | None, key: int) -> Call | None:
         """The call that the driver speaks of; a paused one may have words on their way."""
@@ -300,10 +327,24 @@ class Drivers:
             if call.step is Step.QUEUE:
                 call.to(Step.DECODE, self._state.now, "ended before its pause")
             if event.errno:
-                self._state.fail(call, error(event.errno, event.message))
+                self._failed(driver, call, event)
             else:
-                self._state.chats.decoded(call, event.finish, event.output_tokens)
+                if event.finish != "cancelled":
+                    driver.health.answered()
+                    driver.error = ""
+                self._state.chats.decoded(call, event)
         self.pump(driver)
+
+    def _failed(self, driver: Driver, call: Call, event: ev.DriverDone) -> None:
+        """A driver that lives could not answer a request."""
+        at = self._state.calendar() + event.retry_ns if event.retry_ns else 0
+        failure = error(event.errno, event.message, retry_at=at)
+        if failure.errno in RESTING:
+            driver.error = failure.message
+            driver.health.failed(self._state.now, event.retry_ns)
+            if self._state.routing.elsewhere(call):
+                return
+        self._state.fail(call, failure)
 
     def _died(self, event: ev.DriverDied) -> None:
         driver = self._speaker(event)
@@ -313,6 +354,9 @@ class Drivers:
         driver.deaths += 1
         hopeless = event.fatal or driver.deaths >= DEATHS
         driver.state = "failed" if hopeless else "idle"
+        driver.load = ModelLoad(slots=0, loaded=0.0)
+        if hopeless:
+            driver.health.failed(self._state.now)
         kept = sorted(driver.running | driver.paused)
         driver.running, driver.paused = set(), set()
         for key in kept:
@@ -323,7 +367,9 @@ class Drivers:
             if call.step is Step.QUEUE:
                 call.to(Step.DECODE, self._state.now, "paused when the driver died")
             if call.generation.passed_on or call.generation.tries >= TRIES or hopeless:
-                self._state.fail(call, error(Errno.EIO, f"the model's driver died: {event.reason}"))
+                if not self._state.routing.elsewhere(call):
+                    why = f"the model's driver died: {event.reason}"
+                    self._state.fail(call, error(Errno.EIO, why))
             else:
                 call.generation.text.clear()
                 self.offer(call, "again: the driver died")
@@ -331,7 +377,9 @@ class Drivers:
             driver.deaths = 0
             why = f"the model's driver cannot run: {event.reason}"
             for job in driver.policy.waiting():
-                self._state.fail(self._state.calls[job.key], error(Errno.EIO, why))
+                call = self._state.calls[job.key]
+                if not self._state.routing.elsewhere(call):
+                    self._state.fail(call, error(Errno.EIO, why))
         elif len(driver.policy):
             driver.state = "waiting"
             # Back off 0.1, 0.2, 0.4 s between the lives of a driver.
@@ -355,6 +403,17 @@ class Drivers:
             free = driver.state == "up" and len(driver.running) < driver.slots
             assert not (free and queued), "a slot is free while a call waits"
             assert not queued or driver.state in ("loading", "up", "waiting"), driver.state
+
+
+def _load(driver: Driver) -> ModelLoad:
+    """Its cells as the driver said, its calls as the kernel knows."""
+    return msgspec.structs.replace(
+        driver.load,
+        slots=driver.slots,
+        running=len(driver.running),
+        waiting=len(driver.policy),
+        paused=len(driver.paused),
+    )
 
 
 def _queue(driver: Driver) -> ModelQueue:

@@ -11,6 +11,7 @@ import msgspec
 from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Outcome, Receipt, Selection
+from isovist.syscalls.records import ModelLoad, Usage
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -121,6 +122,13 @@ class Measured(Event, frozen=True, kw_only=True, gc=False):
     figures: dict[str, int]
 
 
+class Metered(Event, frozen=True, kw_only=True, gc=False):
+    """What the records tell, by name."""
+
+    key: int
+    usage: tuple[Usage, ...]
+
+
 class Owned(Event, frozen=True, kw_only=True, gc=False):
     """(id, version) of every unit of the user that was asked for, in order of id."""
 
@@ -141,6 +149,10 @@ class ReceiptFound(Event, frozen=True, kw_only=True, gc=False):
 
     key: int
     receipt: Receipt | None
+
+
+class Scrubbing(Event, frozen=True, kw_only=True, gc=False):
+    """A scrub begins; it goes on when it is told to flush."""
 
 
 class ReceiptsIssued(Event, frozen=True, kw_only=True, gc=False):
@@ -166,6 +178,14 @@ class DriverUp(Event, frozen=True, kw_only=True, gc=False):
     """Requests that it decodes at a time; 0: as configured."""
 
 
+class DriverLoad(Event, frozen=True, kw_only=True, gc=False):
+    """How busy the driver says it is, or how much of its model is loaded."""
+
+    model: str
+    gen: int
+    load: ModelLoad
+
+
 class Token(Event, frozen=True, kw_only=True, gc=False):
     """A piece of the answer, and how many tokens were made for it."""
 
@@ -184,8 +204,15 @@ class DriverDone(Event, frozen=True, kw_only=True, gc=False):
     key: int
     finish: str = "stop"
     output_tokens: int = 0
+    prompt_tokens: int = 0
+    """As the driver counted them; 0: it does not say."""
+    cached_tokens: int = 0
+    prefill_ns: int = 0
+    decode_ns: int = 0
     errno: int = 0
     message: str = ""
+    retry_ns: int = 0
+    """It may succeed after so long (0: not known)."""
 
 
 class DriverDied(Event, frozen=True, kw_only=True, gc=False):
@@ -207,6 +234,7 @@ class SpawnFailed(Event, frozen=True, kw_only=True, gc=False):
     pid: int
     errno: int
     message: str
+    field: str = "program"
 
 
 class Exited(Event, frozen=True, kw_only=True, gc=False):

@@ -37,14 +37,22 @@ PAGE, PAGES = 500, 8
 """Units on a page, and pages, of the search for what comes from a forgotten unit: it is stored
 later, so it is among the newest."""
 MOST_DERIVED = 1000
+PATIENCE = 60_000_000_000
+"""Nanoseconds that a scrub waits for calls that were given what is forgotten."""
 
 
 class Forgetting:
     """Invariant: ``call.drops`` holds all and only the removals of units that the call asked for,
-    each ``None`` until its outcome is known."""
+    each ``None`` until its outcome is known. ``_stale`` holds all and only the outstanding calls
+    for a model that were given a unit which was forgotten since; ``_awaited`` those among them that
+    a scrub waits for, and is not empty while none does."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._stale: set[int] = set()
+        self._awaited: set[int] = set()
+        self._until = 0
+        """When the scrub's patience ends."""
         self._matching = Matching(state, self.drop)
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
@@ -62,6 +70,7 @@ class Forgetting:
             ev.Owned: self._owned,
             ev.Purged: self._purged,
             ev.ReceiptFound: self._receipt_found,
+            ev.Scrubbing: self._scrubbing,
             ev.ReceiptsIssued: self._receipts_issued,
         }
 
@@ -86,13 +95,13 @@ class Forgetting:
         op = outcome.op
         call.drops[op.partition, op.seq] = outcome.errno
         if not outcome.errno:
-            self._state.emit(ins.Scrub())
+            self.left((op.id,))
         if None in call.drops.values():
             return
         if isinstance(call.request, m.ForgetMatching):
             self._matching.dropped(call, outcome)
         elif outcome.errno:
-            self._state.fail(call, error(outcome.errno, outcome.message))
+            self._state.fail(call, error(outcome.errno, outcome.message, outcome.field))
         else:
             # They superseded it; now they say that they supersede what it did.
             call.work = outcome.heirs
@@ -181,17 +190,60 @@ class Forgetting:
             # Vectors that were still to come will come to nothing, and that is no loss.
             self._state.barrier.removed(outcome.op.partition, outcome.id)
         self._state.users.forget(event.user)
+        self._state.metering.forget(event.user)
         self._state.groups.forget(event.user)
         self._state.processes.unbind(event.user)
         self._state.groups.forget(event.user)
         self._state.groups.narrow()
-        self._state.emit(ins.Scrub())
+        self.left(outcome.id for outcome in event.outcomes)
         call = self._state.calls.get(event.key)
         if call is not None and isinstance(call.request, m.ForgetUser):
             count = len(event.outcomes)
             self._state.finish(
                 call, m.Matched(units=(), count=count, confirm="", receipt=call.receipt)
             )
+
+    # -- what models were given
+
+    def left(self, units: Iterable[str]) -> None:
+        """These units are gone from the store. A prompt that holds one is on its way all the same:
+        no receipt is issued before it has ended."""
+        gone = set(units)
+        for call in self._state.calls.values():
+            if call.generation is not None and call.selection.candidates:
+                given = {candidate.hit.unit.id for candidate in call.selection.candidates}
+                if not gone.isdisjoint(given):
+                    self._stale.add(call.key)
+        self._state.emit(ins.Scrub())
+
+    def _scrubbing(self, event: ev.Scrubbing) -> None:
+        if not self._stale:
+            self._state.emit(ins.Flush())
+            return
+        if not self._awaited:
+            self._until = self._state.now + PATIENCE
+            self._state.timer(self._until, 0, "flush")
+        self._awaited |= self._stale
+
+    def closed(self, call: Call) -> None:
+        """A call has ended, and its request to the driver is aborted if it still ran."""
+        self._stale.discard(call.key)
+        if call.key in self._awaited:
+            self._awaited.remove(call.key)
+            if not self._awaited:
+                self._state.emit(ins.Flush())
+
+    def woken(self) -> None:
+        """Calls that a scrub has waited for are ended, lest a long one keep a receipt back."""
+        if self._state.now < self._until:
+            return  # of an earlier scrub
+        for key in sorted(self._awaited):
+            call = self._state.calls[key]
+            if call.step is Step.KEEP:
+                self._state.chats.kept(call)  # the model has answered
+            else:
+                why = "it was given memory that is forgotten since"
+                self._state.fail(call, error(Errno.ESTALE, why))
 
     # -- receipts
 
@@ -229,6 +281,7 @@ class Forgetting:
 
     def validate(self) -> None:
         self._matching.validate()
+        assert self._awaited <= self._stale <= self._state.calls.keys(), "an ended call is stale"
         for call in self._state.calls.values():
             assert None not in call.drops.values() or call.step is Step.COMMIT, call
 

@@ -79,6 +79,8 @@ class Decode(Instruction, frozen=True, gc=False):
     temperature: float
     seed: int
     stop: tuple[str, ...]
+    owner: str = ""
+    """Whose conversation it is: what the driver keeps of it is for this owner alone."""
 
 
 class Abort(Instruction, frozen=True, gc=False):
@@ -182,9 +184,14 @@ class FindReceipt(Instruction, frozen=True, gc=False):
 
 class Scrub(Instruction, frozen=True, gc=False):
     """Something was forgotten: erase it from every file before long, ``soon`` where somebody
-    waits for that; send ``ReceiptsIssued``."""
+    waits for that. Send ``Scrubbing``, wait for ``Flush``, and send ``ReceiptsIssued``."""
 
     soon: bool = False
+
+
+class Flush(Instruction, frozen=True, gc=False):
+    """What was forgotten is in no living prompt any more: have the models drop what they keep of
+    earlier ones, then scrub the store."""
 
 
 class FindLapsed(Instruction, frozen=True, gc=False):
@@ -212,6 +219,16 @@ class SaveGroup(Instruction, frozen=True, gc=False):
     of: str
     name: str
     members: tuple[str, ...]
+
+
+class Meter(Instruction, frozen=True, gc=False):
+    """Add up the records of chats that ended from ``since`` on and before ``until`` (ns since 1970
+    UTC) ``by`` agent, user or model; send ``Metered`` for ``key``."""
+
+    key: int
+    by: str
+    since: int
+    until: int | None
 
 
 class Measure(Instruction, frozen=True, gc=False):

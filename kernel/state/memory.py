@@ -153,7 +153,7 @@ class Memory:
         call.put = Put(
             partition=partition,
             seq=seq,
-            # Of this life of the kernel: a store put back from a backup gives its numbers out again,
+            # Of this life of the kernel: a store put back from a backup gives numbers out again,
             # and what an import brings may have the ids of those that it lost.
             id=self._state.opaque("u", self._state.boot, partition, seq),
             agent=call.agent,

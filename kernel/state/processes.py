@@ -222,7 +222,7 @@ class Processes:
                     field="agent",
                 )
             user = request.user or ""
-            if user:
+            if request.user is not None:
                 check_name(user, "user")
         else:
             if request.agent not in ("", who.agent):
@@ -305,7 +305,7 @@ class Processes:
         call = self._state.calls.get(entry.spawner)
         self._end(entry, 127, event.message)
         if call is not None:
-            self._state.fail(call, error(event.errno, event.message, "program"))
+            self._state.fail(call, error(event.errno, event.message, event.field))
 
     def _exited_event(self, event: ev.Exited) -> None:
         entry = self._table.get(event.pid)

@@ -104,7 +104,7 @@ class Recall:
         self._enter(channel, frame, request, "lexical")
 
     def _prefetch(self, channel: Channel, frame: int, request: m.Prefetch) -> None:
-        driver = self._state.drivers.find(request.model)
+        driver = self._state.drivers.find(request.model, channel.who.agent)
         check_text(request.query, "query", MAX_QUERY)
         if request.budget is not None:
             _check(request.budget, "budget", 0, driver.context)

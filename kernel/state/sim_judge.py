@@ -39,7 +39,7 @@ SERVED = (*READERS, *CHANGES, m.Remember)
 """Requests that are for a user."""
 OPERATORS = (
     m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
-    m.Statistics, m.Schedule,
+    m.Statistics, m.Schedule, m.Metering,
 )  # fmt: skip
 """Requests that the operator alone may make."""
 TELLING = (

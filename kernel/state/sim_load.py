@@ -152,7 +152,7 @@ class Load:
             self._agree: 5, self._forget_user: 3, self._receipt: 5,
             self._hello_again: 0.5, self._expire: 3, self._rescope: 8, self._view: 3,
             self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
-            self._statistics: 0.5, self._schedule: 2,
+            self._statistics: 0.5, self._schedule: 2, self._metering: 1,
         }  # fmt: skip
         self._makers = tuple(makers)
         # Each seed has its own taste.
@@ -423,6 +423,10 @@ class Load:
 
     def _statistics(self, peer: Peer) -> m.Request:
         return m.Statistics()
+
+    def _metering(self, peer: Peer) -> m.Request:
+        since = self.rng.choice((None, "1970-01-01T00:00Z"))
+        return m.Metering(by=self.rng.choice(("agent", "user", "model")), since=since)
 
     def _schedule(self, peer: Peer) -> m.Request:
         return m.Schedule(policy=self.rng.choice(("", "lottery", *POLICIES)))

@@ -366,10 +366,12 @@ class World:
             ins.Purge: self._purge,
             ins.FindReceipt: self._find_receipt,
             ins.FindLapsed: self._find_lapsed,
-            ins.Scrub: lambda i: self.after(SECOND // (10 if i.soon else 1), self._scrub),
+            ins.Scrub: self._begin_scrub,
+            ins.Flush: lambda i: self.after(self.delay(), self._scrub),
             ins.SaveGrant: self._save,
             ins.SaveGroup: self._save,
             ins.Backup: self._save,
+            ins.Meter: lambda i: self._soon(ev.Metered, key=i.key, usage=()),
             ins.Measure: lambda i: self._soon(ev.Measured, key=i.key, figures={}),
             ins.Audit: lambda i: self.records.__setitem__(i.record.call, i.record),
             ins.StartDriver: self._start_driver,
@@ -477,6 +479,9 @@ class World:
     def _find_lapsed(self, i: ins.FindLapsed) -> None:
         units, soonest = self.store.expired(i.at, i.limit)
         self._soon(ev.Lapsed, look=i.look, units=units, soonest=soonest)
+
+    def _begin_scrub(self, i: ins.Scrub) -> None:
+        self.after(SECOND // (10 if i.soon else 1), lambda: self.tell(ev.Scrubbing))
 
     def _scrub(self) -> None:
         if self.chance(self.faults.write):

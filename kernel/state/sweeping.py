@@ -121,8 +121,8 @@ class Sweeping:
         if self._batch:
             return
         if self._gone:
+            self._state.forgetting.left(unit.id for *_, unit in self._gone)
             self._tell()
-            self._state.emit(ins.Scrub())
         if self._refused:
             self._soonest = min(self._soonest, self._state.calendar())
             self._not_before = self._state.now + self._pause
