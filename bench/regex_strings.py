@@ -11,8 +11,8 @@ import re
 import string
 
 # The parser of the standard library is private; it is the one reading that cannot be wrong.
-from re import _constants as op  # type: ignore[attr-defined]
-from re import _parser as parser  # type: ignore[attr-defined]
+from re import _constants as op  # type: ignore[attr-defined] # the stubs leave it out
+from re import _parser as parser  # type: ignore[attr-defined] # the stubs leave it out
 from typing import Any
 
 _PRINTABLE = list(map(chr, range(32, 127)))
