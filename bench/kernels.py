@@ -79,7 +79,7 @@ class Kernels:
         return "\n".join(said[-12:])
 
     def attach(self, agent: str = "", user: str | None = None) -> Client:
-        return connect(agent, user, socket=self.state / "socket")
+        return connect(agent or None, user, socket=self.state / "socket")
 
     def _line(self) -> str:
         while b"\n" not in self._said:

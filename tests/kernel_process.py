@@ -106,7 +106,7 @@ class KernelProcess:
         assert self._line() == f"gone {int(signal.SIGKILL)}"
 
     def attach(self, agent: str = "", user: str | None = None) -> Client:
-        return connect(agent, user, socket=self.state / "socket")
+        return connect(agent or None, user, socket=self.state / "socket")
 
     def memory(self, field: str) -> int:
         """Bytes of a field of ``/proc/PID/status``: ``VmRSS`` now, ``VmHWM`` at most so far."""

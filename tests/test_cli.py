@@ -445,10 +445,10 @@ def test_forget_does_what_it_can_and_names_the_rest(shell: Shell) -> None:
     assert list(ran["by_id"]) == [one]
     assert list(ran["by_id"].values()) == ran["receipts"]
     assert "ENOENT" in ran["failed"]["nobody1"]
-    ran = shell("memory", "forget", "nobody1", two, *mine, code=1)  # type: ignore[assignment]
-    assert "forgotten: 1, not forgotten: 1" in ran.out
-    assert "not forgotten: nobody1" in ran.err
-    assert "receipt r" in ran.err
+    told = shell("memory", "forget", "nobody1", two, *mine, code=1)
+    assert "forgotten: 1, not forgotten: 1" in told.out
+    assert "not forgotten: nobody1" in told.err
+    assert "receipt r" in told.err
     assert shell("memory", "ls", "--user", "ida", "--json").json == []
 
 
