@@ -80,9 +80,9 @@ class Part:
 
     __slots__ = (
         *(name for name, _ in _COLUMNS),
-        "_ordered", "_sessions", "_sorted", "_sorter", "_top", "count", "delta", "graph",
-        "hidden_count", "key", "ledger", "lost", "n", "pid", "resident", "scanned", "shape",
-        "soonest", "tainted", "total", "used", "vectors", "wandering", "watched",
+        "_ordered", "_sessions", "_sorted", "_sorter", "_top", "count", "declined", "delta",
+        "graph", "hidden_count", "key", "ledger", "lost", "n", "pid", "resident", "scanned",
+        "shape", "soonest", "tainted", "total", "used", "vectors", "wandering", "watched",
     )  # fmt: skip
 
     row: NDArray[np.int64]
@@ -130,6 +130,9 @@ class Part:
         self.scanned: Scanned | None = None
         """The vectors that the graph does not hold; ``None``: not read from the store yet."""
         self.graph: Graph | None = None
+        self.declined = 0
+        """Vectors that it had when a graph of them found too little: no other is tried before there
+        are a quarter more."""
         self.lost = 0
         """Rows of the graph that live no more."""
         self.tainted = False

@@ -5,6 +5,10 @@ nothing outside it can move its answers. It is built by one thread in the order 
 fixed seed: the same rows give the same graph. It never changes afterwards; who holds newer rows
 scans those beside it and builds another when they are many.
 
+A walk finds most of the nearest, how many depends on the vectors. So each graph is asked when it
+is built (:mod:`isovist.storage.reach`), walks as wide as its own vectors need, and says in
+:attr:`Graph.recall` what it reached; nodes to which no link leads are looked at one by one.
+
 Rows with the same vector share one node. Otherwise a node's links would all go to its own copies
 and the rest become hard to reach: among 12,000 vectors of which 3,000 were one text said again
 and again, half of the 50 nearest were missed.
@@ -30,6 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from isovist.storage import reach
 from isovist.storage.dense import Vector, exact
 
 CROSSOVER = 32_768
@@ -55,8 +60,14 @@ _SEED = 100
 _BLOCK = 256
 """Rows between two looks at ``cancelled``: a fifth of a second at 100,000 rows."""
 
+ENOUGH = 0.995
+"""Of the ten nearest, what a graph must find to be of use."""
+_WIDER = (1, 2, 4)
+"""How many times as wide a walk is tried; wider than that a scan is faster."""
+_WHOLE = 1_024
+"""Nodes up to which a walk keeps all: there it costs nothing."""
 _EF = ((8_192, 100), (32_768, 160), (65_536, 220), (131_072, 300), (524_288, 500))
-"""Candidates a walk keeps (``ef``), up to a size; 800 above all.
+"""Candidates a walk keeps (``ef``) at first, up to a size; 800 above all.
 
 For 0.995 of the 10 nearest and 0.98 of the 50. Measured on clustered vectors of 384 dimensions,
 400 queries, recall of the 10 and of the 50 nearest:
@@ -74,7 +85,7 @@ On vectors of real sentences 250,000 needed 400 and a million 800 for the same.
 _NEAREST = 50
 """Neighbours asked for in that table; who asks for more gets a walk as much wider."""
 
-_MAGIC = b"isovist graph 1\n"
+_MAGIC = b"isovist graph 2\n"
 _HASHED = len(_MAGIC) + 32
 """A file: magic, digest of all that follows, stamp, header's length (uint32), header, sections.
 The vectors stand in it as float16 and once, so it weighs half of what hnswlib itself writes."""
@@ -86,6 +97,8 @@ class _Header(msgspec.Struct):
     dim: int
     upper: int
     """Bytes of the links above the lowest layer."""
+    ef: int
+    recall: float
     numbers: dict[str, bool | int | float | str]
     """hnswlib's own, as it gives them."""
 
@@ -110,6 +123,9 @@ def stamp_of(rows: NDArray[np.int64], vectors: bytes) -> bytes:
 
 
 def ef_of(nodes: int) -> int:
+    """At first: see :meth:`Graph.build`."""
+    if nodes <= _WHOLE:
+        return max(nodes, _NEAREST)
     return next((ef for size, ef in _EF if nodes <= size), 800)
 
 
@@ -118,11 +134,14 @@ class Graph:
 
     Invariants: ``rows`` ascends strictly; ``_node[i]`` is the node of ``rows[i]``, and two rows
     share a node iff their vectors are equal to the bit; nodes count in order of their first row.
-    hnswlib's ``ef`` is set once, before anyone asks, so :meth:`nearest` may run in any thread,
-    also while other graphs are built, loaded or saved.
+    ``_strays`` are the nodes that no walk comes to. ``ef`` is set before anyone asks, so
+    :meth:`nearest` may run in any thread, also while other graphs are built, loaded or saved.
     """
 
-    __slots__ = ("_index", "_mapped", "_members", "_node", "_starts", "_vectors", "dim", "rows")
+    __slots__ = (
+        "_index", "_mapped", "_members", "_node", "_starts", "_strays", "_vectors", "dim", "ef",
+        "recall", "rows",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -130,6 +149,7 @@ class Graph:
         rows: NDArray[np.int64],
         node: NDArray[np.int32],
         vectors: NDArray[np.float16],
+        strays: NDArray[np.int32],
         *,
         mapped: bool,
     ) -> None:
@@ -142,7 +162,30 @@ class Graph:
         self._members = np.argsort(node, kind="stable").astype(np.int32)
         self._starts = np.zeros(len(vectors) + 1, dtype=np.int32)
         np.cumsum(np.bincount(node, minlength=len(vectors)), out=self._starts[1:])
-        index.set_ef(ef_of(len(vectors)))
+        self._strays = strays
+        self.ef = 0
+        self.recall = 0.0
+        """The share of the ten nearest that it found when it was asked."""
+
+    def _set(self, ef: int, recall: float) -> Graph:
+        self.ef, self.recall = ef, recall
+        self._index.set_ef(ef)
+        return self
+
+    def _measure(self) -> Graph:
+        """Walk as wide as is needed to find enough, or as is of use."""
+        probes = reach.questions(self._vectors)
+        cuts = reach.best(self._vectors, probes)
+
+        def walk(query: Vector) -> Vector:
+            return self._walk(query, reach.NEAREST)[1]
+
+        for times in _WIDER:
+            self._set(ef_of(len(self._vectors)) * times, 0.0)
+            self.recall = reach.recall(walk, probes, cuts, len(self._vectors))
+            if self.recall >= ENOUGH:
+                break
+        return self
 
     @property
     def size(self) -> int:
@@ -168,6 +211,7 @@ class Graph:
     ) -> Graph | None:
         """A graph of ``vectors``, one a row, ``rows`` ascending and at least one; ``None`` if
         ``cancelled`` said so meanwhile. Of one thread; the interpreter is free most of the time.
+        Where its ``recall`` is below :data:`ENOUGH`, a scan is to be preferred.
         The arrays must not change afterwards. Raises ``ValueError`` for rows that do not ascend.
         """
         if not len(rows) or len(rows) != len(vectors) or not (rows[1:] > rows[:-1]).all():
@@ -193,30 +237,40 @@ class Graph:
                 return None
             labels = np.arange(start, start + len(block))
             index.add_items(block.astype(np.float32), labels, num_threads=1)
-        return cls(index, rows.astype(np.int64), node, nodes, mapped=False)
+        strays = reach.unreached(index.__getstate__()[0])
+        return cls(index, rows.astype(np.int64), node, nodes, strays, mapped=False)._measure()
 
     def nearest(self, query: Vector, k: int) -> tuple[NDArray[np.int64], Vector]:
         """About the ``k`` best rows (``k`` at least 1; all, if there are fewer) with their inner
         products to within 1e-6: best first, by row where equal. A function of graph and query.
         """
         k = min(k, self.size)
-        nodes = len(self._vectors)
-        # hnswlib walks with the wider of ``ef`` and what is asked for.
-        wide = max(k, math.ceil(ef_of(nodes) * k / _NEAREST)) if k > _NEAREST else k
-        try:
-            labels, distances = self._index.knn_query(query, k=min(wide, nodes), num_threads=1)
-            found = labels[0].astype(np.intp)
-            scores = np.float32(1) - distances[0]
-        except RuntimeError:  # fewer nodes than that can be reached: it has no other way to say so
-            found = np.arange(nodes)
-            parts = [exact(b.astype(np.float32), query) for _, b in _blocks(self._vectors)]
-            scores = np.concatenate(parts)
+        found, scores = self._walk(query, k)
         lengths = self._starts[found + 1] - self._starts[found]
         first = np.repeat(self._starts[found] - (np.cumsum(lengths) - lengths), lengths)
         members = self._members[first + np.arange(len(first))]
         rows, approx = self.rows[members], np.repeat(scores, lengths)
         order = np.lexsort((rows, -approx))[:k]
         return rows[order], approx[order]
+
+    def _walk(self, query: Vector, k: int) -> tuple[NDArray[np.intp], Vector]:
+        """About the ``k`` best nodes, and perhaps more, in no order; their inner products."""
+        nodes, strays = len(self._vectors), self._strays
+        # hnswlib walks with the wider of ``ef`` and what is asked for.
+        wide = max(k, math.ceil(self.ef * k / _NEAREST)) if k > _NEAREST else k
+        try:
+            wide = max(min(wide, nodes - len(strays)), 1)
+            labels, distances = self._index.knn_query(query, k=wide, num_threads=1)
+        except RuntimeError:  # fewer nodes than that can be reached: it has no other way to say so
+            parts = [exact(b.astype(np.float32), query) for _, b in _blocks(self._vectors)]
+            return np.arange(nodes), np.concatenate(parts)
+        found, scores = labels[0].astype(np.intp), np.float32(1) - distances[0]
+        if len(strays):
+            met = ~np.isin(found, strays)
+            theirs = exact(self._vectors[strays].astype(np.float32), query)
+            found = np.concatenate((found[met], strays.astype(np.intp)))
+            scores = np.concatenate((scores[met], theirs))
+        return found, scores
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of ``rows`` it holds."""
@@ -245,7 +299,15 @@ class Graph:
         lowest = state["data_level0"].reshape(len(self._vectors), -1)
         upper = state["link_lists"].tobytes()
         header = msgspec.json.encode(
-            _Header(self.size, len(self._vectors), self.dim, len(upper), numbers)
+            _Header(
+                rows=self.size,
+                nodes=len(self._vectors),
+                dim=self.dim,
+                upper=len(upper),
+                ef=self.ef,
+                recall=self.recall,
+                numbers=numbers,
+            )
         )
         header = header.ljust(-(-(len(header) + 4) // 8) * 8 - 4)
 
@@ -335,7 +397,10 @@ class Graph:
         kind = importlib.import_module("hnswlib").Index
         index = kind.__new__(kind)
         index.__setstate__((state,))
-        return cls(index, parts.rows, parts.node, parts.vectors, mapped=True)
+        found = cls(
+            index, parts.rows, parts.node, parts.vectors, reach.unreached(state), mapped=True
+        )
+        return found._set(header.ef, header.recall)
 
 
 class _Sections(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from isovist.storage.columns import Part
 from isovist.storage.forward import unpack
-from isovist.storage.graph import Graph
+from isovist.storage.graph import ENOUGH, Graph
 from isovist.storage.inverted import Entry, Inverted
 from isovist.storage.parts import Parts
 from isovist.storage.resident import Packed, Resident
@@ -76,7 +76,7 @@ class CommitDelta:
 
 class BuildGraph:
     """Make the graph of a part anew, of all the vectors that it has now; with fewer than
-    ``least`` it has none."""
+    ``least`` it has none, nor where a walk finds too few of the nearest."""
 
     def __init__(
         self,
@@ -96,6 +96,7 @@ class BuildGraph:
         self._cancelled = cancelled
         self._rows = np.sort(part.row[: part.n][part.alive[: part.n]])
         self._graph: Graph | None = None
+        self._declined = 0
         self._done = False
 
     def run(self, reader: Callable[[], Snapshot]) -> None:
@@ -105,6 +106,8 @@ class BuildGraph:
         if len(rows) >= max(self._least, 1):
             self._graph = Graph.build(rows, vectors[present], cancelled=self._cancelled)
             self._done = self._graph is not None
+            if self._graph is not None and self._graph.recall < ENOUGH:
+                self._graph, self._declined = None, len(rows)
         else:
             self._done = True
         # A graph that cannot be kept is made again after the next start; the old one must go.
@@ -120,6 +123,7 @@ class BuildGraph:
             return
         part = self._part
         part.ledger.changed.add(part.pid)
+        part.declined = self._declined
         if self._graph is not None:
             adopt(self._parts, part, self._graph, snapshot)
         else:

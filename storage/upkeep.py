@@ -156,7 +156,7 @@ class Upkeep:
         if not self._crossover:
             return False
         if part.graph is None:
-            return part.vectors >= self._crossover
+            return part.vectors >= max(self._crossover, part.declined + part.declined // 4)
         size = part.graph.size
         behind = part.vectors - (size - part.lost)
         return part.tainted or behind > max(size // 4, 256) or part.lost > max(size // 10, 64)
