@@ -53,14 +53,15 @@ class Outcome(msgspec.Struct, kw_only=True):
         return sum(self.first) / len(self.first)
 
 
-def ask(plan: Plan) -> Outcome:
-    """Run ``plan`` in a process of its own. The answers of a turn join the next turn's messages."""
+def ask(plan: Plan, module: str = "bench.locked") -> Outcome:
+    """Run ``plan`` in a process of its own, ``module``'s. The answers of a turn join the next
+    turn's messages."""
     done = subprocess.run(
-        [sys.executable, "-m", "bench.locked"],
+        [sys.executable, "-m", module],
         input=msgspec.json.encode(plan),
         capture_output=True,
         cwd=ROOT,
-        env={**environment(), "OMP_WAIT_POLICY": "passive"},  # as the driver has it
+        env=environment(),
     )
     if done.returncode:
         raise CannotRun(f"the reference failed: {done.stderr.decode(errors='replace')[-500:]}")

@@ -1,8 +1,9 @@
 """Many agents on one local model: beside calls one at a time through a lock, in the same run.
 
 All rows have one configuration of the driver. The model is a Q4_0 copy of the installed file, made
-here; both sides read the same copy. Throughput is of the driver process over its pipes, and once
-through the whole kernel; what concerns waiting, weights, latency and deaths goes through the
+here; all sides read the same copy. xllamacpp's server stands beside where it is installed.
+Throughput is of the driver process over its pipes, and once through the whole kernel; what concerns
+waiting, weights, latency and deaths goes through the
 kernel. Prompts are drawn from the seed.
 """
 
@@ -28,6 +29,7 @@ from bench.host import Host, scratch
 from bench.locked import Conversation, Outcome, Plan, ask
 from bench.machine import machine
 from bench.report import CannotRun, Figure, Progress, Report, figure, percentile
+from bench.served import installed
 from isovist.kernel.drivers import protocol as p
 from isovist.kernel.drivers.supervisor import DriverProcess
 from isovist.kernel.models import REGISTRY, ModelSpec, find
@@ -172,6 +174,7 @@ class _Bench:
         self.only = set(filter(None, options.only.split(",")))
         self.agents = 4 if self.quick else AGENTS
         self.tokens = 8 if self.quick else TOKENS
+        self.peer = installed()
         progress("model file")
         self.model = quantised(find(options.model).path, folder / "model.gguf")
         self.texts = Texts(self.model, options.seed)
@@ -198,6 +201,7 @@ class _Bench:
             )
             rows["turns"] = talk, self.tokens // 2 if self.quick else TURN_TOKENS
         bars = {"distinct": 1.8, "shared": 2.7, "turns": 3.0}
+        peers = {"distinct": 1.6, "shared": 2.5}
         for name, (agents, tokens) in rows.items():
             self.progress(f"{name}: through a lock")
             plan = Plan(model=self.model, context=CONTEXT, tokens=tokens, agents=agents)
@@ -214,6 +218,14 @@ class _Bench:
                        reference=("one at a time through a lock", locked.mean_first),
                        bar="ratio <= 0.5" if name == "distinct" and not self.quick else None)
             )  # fmt: skip
+            if name in peers and self.peer:
+                self.progress(f"{name}: xllamacpp's server")
+                served = ask(plan, "bench.served")
+                self.figures.append(
+                    figure(f"serve.{name}.peer", ours.rate, "tokens/s",
+                           reference=("xllamacpp's server over HTTP", served.rate),
+                           bar=None if self.quick else f"ratio >= {peers[name]}")
+                )  # fmt: skip
             if name == "turns":
                 self.figures.append(
                     figure("serve.turns.cached", ours.kept, "of what was said before, least",
@@ -573,7 +585,7 @@ PARTS = ("distinct", "shared", "turns", "kernel", "swap", "fairness", "weights",
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Report:
-    unknown = set(filter(None, options.only.split(","))) - {*PARTS, "peers"}
+    unknown = set(filter(None, options.only.split(","))) - set(PARTS)
     if unknown:
         raise CannotRun(f"no part {', '.join(sorted(unknown))}; there are: {', '.join(PARTS)}")
     with scratch() as folder:
@@ -593,6 +605,7 @@ def run(options: argparse.Namespace, progress: Progress) -> Report:
         "output_tokens": bench.tokens,
         "shared_tokens": SYSTEM,
         "turns": f"{TURNS} of {TURN_TOKENS} tokens",
+        "peer": "xllamacpp" if bench.peer else "not installed: pip install xllamacpp",
         "driver": f"{AGENTS} slots of {CONTEXT} tokens, split cells, f16",
         "load_after": round(os.getloadavg()[0], 2),
     }

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isovist.kernel.drivers import sampling
-from isovist.kernel.drivers.batch import LEAST, PACE_S, Pace, Reading, Row, chunks
+from isovist.kernel.drivers.batch import LEAST, PACE_S, WHOLE, Pace, Reading, Row, chunks
 from isovist.kernel.drivers.cells import REUSE, Cells, common
 from isovist.kernel.drivers.grammar import of_schema, of_tools, read_call, with_tools
 from isovist.kernel.drivers.protocol import (
@@ -167,34 +167,61 @@ def alone(text: str, tokens: int) -> str:
 # Chunks
 
 
-@given(st.lists(st.integers(1, 300), max_size=12), st.integers(1, 200))
+@given(st.lists(st.integers(1, 300), max_size=12), st.integers(1, 200), st.integers(0, 400))
 def test_a_chunk_fills_its_room_in_order_and_cuts_the_last_alone(
-    left: list[int], room: int
+    left: list[int], room: int, more: int
 ) -> None:
     reading = [Reading(i, size) for i, size in enumerate(left)]
-    taken = chunks(reading, room)
+    taken = chunks(reading, room, room + more)
     assert [key for key, _ in taken] == list(range(len(taken)))
     assert all(size == left[key] for key, size in taken[:-1])
-    assert sum(size for _, size in taken) <= room
+    assert sum(size for _, size in taken) <= room + more
+    assert sum(size for _, size in taken[1:]) <= room
+    if sum(size for _, size in taken) > room:
+        assert taken == [(0, left[0])]
+        assert left[0] < room + WHOLE, "the end of a prompt, and no more"
     assert bool(taken) == bool(left)
+    for key, size in taken[1:]:
+        rest = left[key] - size
+        assert size >= min(WHOLE, left[key])
+        assert rest == 0 or rest >= WHOLE or left[key] < 2 * WHOLE
+
+
+def test_pieces_that_are_slow_to_compute_are_not_left_over() -> None:
+    assert chunks([Reading(1, 266)], 256, 512) == [(1, 266)]
+    assert chunks([Reading(1, 266)], 256, 256) == [(1, 266 - WHOLE)]
+    assert chunks([Reading(1, 100), Reading(2, 266)], 200, 512) == [(1, 100), (2, 100)]
+    assert chunks([Reading(1, 100), Reading(2, 266)], 320, 512) == [(1, 100), (2, 266 - WHOLE)]
+    assert chunks([Reading(1, 100), Reading(2, 266)], 150, 512) == [(1, 100)]
 
 
 def test_the_pace_gives_prompts_the_time_that_writing_leaves() -> None:
     pace = Pace(512)
     assert pace.room(4) == 512  # nothing is known yet
-    pace.took(0, 0.05)
-    pace.took(100, 0.15)  # 1 ms a token
+    pace.took(100, 0, 0.1)  # 1 ms a token
+    pace.took(0, 4, 0.05)
     assert pace.room(0) == 512
     room = pace.room(4)
-    assert room % LEAST == 0
-    assert 0.05 + room * 0.001 <= PACE_S < 0.05 + (room + LEAST) * 0.001 + 1e-9
+    assert room % WHOLE == 0
+    assert 0.05 + room * 0.001 <= PACE_S < 0.05 + (room + WHOLE) * 0.001 + 1e-9
+    assert pace.room(4, 4) == room < pace.room(4, 6) < pace.room(4, 40) == 512
     slow = Pace(512)
-    slow.took(0, 0.5)
-    slow.took(100, 0.6)
-    assert 0.001 * slow.room(4) >= 0.5 - 0.001 * LEAST  # as much time as writing takes
+    slow.took(100, 0, 0.1)
+    slow.took(0, 4, 0.45)
+    assert 0.001 * slow.room(4) >= 0.45 - 0.001 * WHOLE  # as much time as writing takes
     for _ in range(50):
-        pace.took(100, 60.0)
+        pace.took(100, 4, 60.0)
     assert pace.room(4) == LEAST  # however slow, prompts get on
+
+
+def test_what_writing_costs_is_not_laid_to_the_prompts_that_are_read_beside_it() -> None:
+    """It once was: pieces grew smaller, the cost of each token in them higher, and so on."""
+    pace = Pace(512)
+    read, rooms = 266, []
+    for writing in [0, *range(1, 41)]:
+        pace.took(read, writing, 0.0005 * read + (0.06 + 0.001 * writing if writing else 0.0))
+        rooms.append(read := pace.room(writing))
+    assert min(rooms) >= 384
 
 
 # Serving: the text never depends on what runs beside it

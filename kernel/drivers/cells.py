@@ -219,6 +219,10 @@ class Cells:
         """The model has computed ``tokens`` after what the sequence holds."""
         self._held[sequence].tokens += tokens
 
+    def cut(self, sequence: int, keep: int) -> None:
+        """Hold the first ``keep`` tokens alone."""
+        self._cut(self._held[sequence], keep)
+
     def release(self, sequence: int) -> None:
         """Its request has ended; what it holds is kept until another needs the room, unless it is
         passing."""

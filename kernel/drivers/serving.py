@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from isovist.kernel.drivers import grammar, sampling
-from isovist.kernel.drivers.batch import Pace, Reading, Row, chunks
+from isovist.kernel.drivers.batch import SHORT, WHOLE, Pace, Reading, Row, chunks
 from isovist.kernel.drivers.cells import REUSE, Cells, Wanted, shared
 from isovist.kernel.drivers.outflow import Outflow
 from isovist.kernel.drivers.protocol import (
@@ -187,7 +187,8 @@ class Serving:
         taken = dict(
             chunks(
                 [Reading(job.request.key, self._left(job)) for job in reading],
-                self._pace.room(len(writing)),
+                self._pace.room(len(writing), len(reading)),
+                self._machine.room,
             )
         )
         rows: dict[int, tuple[Job, Row]] = {}
@@ -208,7 +209,7 @@ class Serving:
         read = sum(taken.values())
         self._steps += 1
         self._read += read
-        self._pace.took(read, took / 1e9)
+        self._pace.took(read, len(writing), took / 1e9)
         if read and not writing:
             self.cells.costs.took("read", read, took)
         for sequence, (job, row) in rows.items():
@@ -260,6 +261,7 @@ class Serving:
                 if job.sequence is None:
                     return
                 self._robbed(job)
+                self._step_back(job)
                 self.cells[job.sequence].passing = job.passing
             if job.left:
                 self._rested(job)
@@ -268,6 +270,13 @@ class Serving:
                 job.cached = len(self.cells[job.sequence].tokens)
             job.state = "running"
             running.append(job)
+
+    def _step_back(self, job: Job) -> None:
+        """Compute a little of what is held again where that takes less time than to leave it."""
+        assert job.sequence is not None
+        lacking = len(job.tokens) - len(self.cells[job.sequence].tokens)
+        if self._machine.partial and SHORT <= lacking < WHOLE <= len(job.tokens):
+            self.cells.cut(job.sequence, len(job.tokens) - WHOLE)
 
     def _rested(self, job: Job) -> None:
         """It goes on, or ends, after a pause."""
