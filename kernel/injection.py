@@ -73,7 +73,11 @@ async def render(request: Render, counter: TokenCounter) -> Rendered:
         if tokens <= request.budget:
             messages = place(request.messages, text)
             # Without messages the block alone is asked for.
-            prompt = await counter.prompt(messages) if messages else tokens
+            prompt = (
+                await counter.prompt(messages, request.tools, request.choice)
+                if messages
+                else tokens
+            )
             if prompt + request.max_tokens <= request.context:
                 break
             if not chosen:

@@ -112,6 +112,10 @@ class Models:
                     seed=i.seed,
                     stop=i.stop,
                     owner=i.owner,
+                    logprobs=i.logprobs,
+                    schema=i.schema,
+                    tools=i.tools,
+                    choice=i.choice,
                 )
             )
         except IsovistError as e:
@@ -125,6 +129,7 @@ class Models:
                     key=i.key,
                     errno=int(e.errno),
                     message=e.message,
+                    field=e.field,
                 )
             )
 
@@ -200,6 +205,7 @@ class Models:
                             key=message.key,
                             text=message.text,
                             tokens=message.tokens,
+                            logprobs=message.logprobs,
                         )
                     )
                 case p.Finished():
@@ -215,6 +221,8 @@ class Models:
                             cached_tokens=message.cached_tokens,
                             prefill_ns=message.prefill_ns,
                             decode_ns=message.decode_ns,
+                            calls=message.calls,
+                            logprobs=message.logprobs,
                         )
                     )
                 case p.RequestFailed():
@@ -227,6 +235,7 @@ class Models:
                             errno=message.errno,
                             message=message.message,
                             retry_ns=message.retry_ns,
+                            field=message.field,
                         )
                     )
                 case p.Kept() if message.id in self._flushes:

@@ -23,17 +23,19 @@ from isovist.kernel.drivers.protocol import (
     RequestFailed,
     Up,
 )
-from isovist.kernel.drivers.scripted import TOKENIZER, scripted_count, scripted_prompt
+from isovist.kernel.drivers.script import TOKENIZER, scripted_count, scripted_prompt
 from isovist.kernel.drivers.supervisor import Death, DriverProcess
 from isovist.kernel.models import ModelSpec
 from isovist.syscalls.errors import Errno, WorldError, error
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool
 
 CACHE_ENTRIES = 65_536
 BATCH_BYTES = 512 * 1024
 """UTF-8 bytes of text a request to the process carries at most, well within one frame."""
 TEMPLATE, TEMPLATE_MESSAGE = 64, 16
 """Tokens allowed for what an unknown template writes around a prompt and around each message."""
+TEMPLATE_TOOLS, TEMPLATE_TOOL, TEMPLATE_CALL = 256, 32, 16
+"""The same around all tools that are offered, around each of them, and around each call."""
 ANSWER_S = 15.0
 """A process that does not answer a request for so long hangs, and is killed."""
 START_S = 60.0
@@ -49,9 +51,11 @@ class TokenCounter(Protocol):
         """Tokens of each text, taken as plain text."""
         ...
 
-    async def prompt(self, messages: Sequence[Message]) -> int:
-        """Tokens of the whole prompt, chat template included. Raises ``EINVAL`` where the
-        template refuses the messages."""
+    async def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), choice: str = "auto"
+    ) -> int:
+        """Tokens of the whole prompt, chat template and offered tools included. Raises ``EINVAL``
+        where the template refuses the messages, or a tool's schema is of no use."""
         ...
 
 
@@ -63,8 +67,10 @@ class ScriptedCounter:
     async def count(self, texts: Sequence[str]) -> list[int]:
         return [scripted_count(text) for text in texts]
 
-    async def prompt(self, messages: Sequence[Message]) -> int:
-        return scripted_prompt(messages)
+    async def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), choice: str = "auto"
+    ) -> int:
+        return scripted_prompt(messages, tools, choice)
 
 
 class CountCache:
@@ -143,8 +149,10 @@ class ProcessCounter:
                 self._cache.put(key, count)
         return [known[key] for key in keys]
 
-    async def prompt(self, messages: Sequence[Message]) -> int:
-        (count,) = await self._ask(partial(_count_prompt, tuple(messages)))
+    async def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), choice: str = "auto"
+    ) -> int:
+        (count,) = await self._ask(partial(_count_prompt, tuple(messages), tuple(tools), choice))
         return count
 
     async def _ask(self, request: Callable[[int], Count | CountPrompt]) -> tuple[int, ...]:
@@ -160,7 +168,7 @@ class ProcessCounter:
                 if patience.cancelled_caught:
                     raise self._hung(life, f"did not answer within {ANSWER_S:g} s")
                 if isinstance(answer, RequestFailed):
-                    raise error(answer.errno, answer.message)
+                    raise error(answer.errno, answer.message, answer.field)
                 if answer is not None:
                     return answer.counts
                 reason = life.reason
@@ -263,9 +271,21 @@ class BoundCounter:
     async def count(self, texts: Sequence[str]) -> list[int]:
         return [self._count(text) for text in texts]
 
-    async def prompt(self, messages: Sequence[Message]) -> int:
+    async def prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] = (), choice: str = "auto"
+    ) -> int:
         said = sum(self._count(m.content or "") + TEMPLATE_MESSAGE for m in messages)
-        return TEMPLATE + said
+        made = sum(
+            self._count(call.name + call.arguments + call.id) + TEMPLATE_CALL
+            for message in messages
+            for call in message.calls
+        )
+        # Endpoints are told of the tools whatever the choice.
+        offered = sum(
+            self._count(tool.name + tool.description + tool.parameters) + TEMPLATE_TOOL
+            for tool in tools
+        )
+        return TEMPLATE + said + made + (TEMPLATE_TOOLS + offered if tools else 0)
 
     def _count(self, text: str) -> int:
         size = len(text.encode("utf-8", "surrogatepass"))
@@ -285,8 +305,10 @@ def _count(texts: tuple[str, ...], id: int) -> Count:
     return Count(id, texts)
 
 
-def _count_prompt(messages: tuple[Message, ...], id: int) -> CountPrompt:
-    return CountPrompt(id, messages)
+def _count_prompt(
+    messages: tuple[Message, ...], tools: tuple[Tool, ...], choice: str, id: int
+) -> CountPrompt:
+    return CountPrompt(id, messages, tools, choice)
 
 
 def _batches(texts: dict[bytes, str]) -> Iterator[dict[bytes, str]]:

@@ -17,6 +17,7 @@ from isovist.syscalls.records import (
     Group,
     Hit,
     Injected,
+    Logprob,
     MemoryFile,
     Message,
     Mode,
@@ -27,6 +28,8 @@ from isovist.syscalls.records import (
     Seen,
     Stream,
     Timings,
+    Tool,
+    ToolCall,
     Unit,
     Usage,
 )
@@ -231,6 +234,14 @@ class Chat(Call, frozen=True, array_like=True, kw_only=True, tag=17):
     1,500), ``units`` the ceiling of injected units. With ``stream`` the text comes in parts
     before the final reply, which holds all of it. With ``keep`` the exchange is stored as a
     private conversation unit under ``session``.
+
+    With ``tools`` (at most 64, each with a name of its own) the model may answer with calls, which
+    come with the final reply alone; what is offered counts as part of the prompt. ``choice`` is
+    ``auto`` (a text or calls), ``none`` (a text), ``required`` (calls) or the name of the tool to
+    be called. ``schema`` is a JSON schema (an object, as text of at most 64 KiB) that the whole
+    answer matches unless it is cut for length; there are no tools beside it. ``logprobs`` (0 to
+    20; -1: none) asks for each output token's log probability, with so many alternatives: 32,768
+    at most in an answer of ``max_tokens``, the tokens themselves counted in.
     """
 
     messages: tuple[Message, ...]
@@ -249,6 +260,10 @@ class Chat(Call, frozen=True, array_like=True, kw_only=True, tag=17):
     on_stale: OnStale = "reply"
     keep: bool = False
     session: str = ""
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    schema: str = ""
+    logprobs: int = -1
 
 
 class Models(Call, frozen=True, array_like=True, kw_only=True, tag=18):
@@ -587,7 +602,9 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     ``finish``: stop, length or cancelled. ``counter`` names the tokenizer that counted the
     budget. ``kept`` is the id of the stored exchange, where asked for; ``secrets`` says what the
     secrets guard replaced in it, how many of each type. ``cached_tokens`` of the prompt's were
-    there already and were not computed again.
+    there already and were not computed again. ``calls`` are the calls of tools that the model
+    wants made, in its order, beside or in place of a text. ``logprobs`` are, where asked for, of
+    all output tokens in order, those of a call included; an endpoint may leave some out.
     """
 
     text: str
@@ -607,6 +624,8 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     kept: str = ""
     secrets: dict[str, int] = {}
     cached_tokens: int = 0
+    calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class ModelList(Reply, frozen=True, array_like=True, kw_only=True, tag=115):

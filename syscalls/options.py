@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.messages import OnStale, Wait
-from isovist.syscalls.records import Message, Mode, Stream
+from isovist.syscalls.records import Message, Mode, Stream, Tool
 
 
 class CallOptions(TypedDict, total=False):
@@ -111,6 +111,10 @@ class ChatOptions(ReadOptions, total=False):
     on_stale: OnStale
     keep: bool
     session: str
+    tools: tuple[Tool, ...]
+    choice: str
+    schema: str
+    logprobs: int
 
 
 def conversation(prompt: str | Sequence[Message]) -> tuple[Message, ...]:

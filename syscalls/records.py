@@ -284,11 +284,53 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 0
 
 
+class Tool(msgspec.Struct, frozen=True):
+    """A function that a model may call.
+
+    ``name`` has 1 to 64 letters (A to Z, a to z), digits, ``_`` and ``-``. ``description`` tells
+    the model what it is for, in at most 4,096 characters. ``parameters`` is the JSON schema of its
+    argument object, as text of at most 64 KiB; what is no object's schema is taken as one.
+    """
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool that a model has written. ``arguments`` is a JSON object, as text: what a
+    model writes may break the tool's schema where an endpoint does not see to it. ``id`` (9
+    letters and digits where the kernel made it) is what the message with its result names."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+class Logprob(msgspec.Struct, frozen=True, array_like=True):
+    """One token of an answer. ``token`` is bytes, as it may be a part of a character. ``logprob``
+    is the natural logarithm of its probability (0 at most), in the model's own distribution, at
+    temperature 1. ``top`` are the likeliest tokens in its place, likeliest first, itself among
+    them where it is one; fewer than were asked for where there are no more."""
+
+    token: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
+
+
 class Message(msgspec.Struct, frozen=True):
-    """One message of a conversation. ``content`` may be ``None`` (an empty turn)."""
+    """One message of a conversation. ``content`` may be ``None`` (an empty turn).
+
+    ``calls`` are those that this assistant's turn has made, each with an id of its own (1 to 64
+    letters, digits, ``_`` and ``-``); right after it comes a ``tool`` message for each, in any
+    order. ``call`` is the id of the call that this ``tool`` message answers; empty where the call
+    stands as JSON (``{"name": …, "arguments": {…}}``) in the content of the turn before it.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    call: str = ""
 
 
 class ModelLoad(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,9 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
 
 SHOWN = (
     records.Message,
+    records.Tool,
+    records.ToolCall,
+    records.Logprob,
     records.Unit,
     records.Hit,
     records.Injected,
@@ -60,6 +63,14 @@ nanoseconds since 1970 UTC in replies and records.
 """
 
 
+RECORDS = """\
+## Records
+
+These travel as maps with the names of their fields as keys; one whose fields are numbered, as an
+array.
+"""
+
+
 def page() -> str:
     """The whole page, as Markdown."""
     base = {name: _describe(m.Call).get(name, "") for name in m.Call.__struct_fields__}
@@ -71,7 +82,7 @@ def page() -> str:
     parts.append("## Replies\n")
     for reply in get_args(m.AnyReply):
         parts += [f"### {reply.__name__}\n", _section(reply)]
-    parts.append("## Records\n\nThese travel as maps with the names of their fields as keys.\n")
+    parts.append(RECORDS)
     for record in SHOWN:
         parts += [f"### {record.__name__}\n", _section(record)]
     parts += ["## Errors\n", _errors()]
@@ -85,7 +96,9 @@ def _section(kind: type[msgspec.Struct], skip: int = 0) -> str:
     head = f"`{kind.__name__}`, tag {tag}. " if tag is not None else ""
     lines = [f"{head}{told['']}".strip() + "\n"] if head or told[""] else []
     if kind.__struct_fields__[skip:]:
-        lines.append(_table(kind, told, skip + 1 if tag is not None else None, skip))
+        listed = tag is not None or kind.__struct_config__.array_like
+        first = skip + (tag is not None) if listed else None
+        lines.append(_table(kind, told, first, skip))
     return "\n".join(lines)
 
 
@@ -152,7 +165,8 @@ def _value(value: object) -> str:
 
 def _type(hint: object) -> str:
     """A type in the words of the wire."""
-    plain = {str: "text", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+    plain = {str: "text", bytes: "bytes", int: "integer", float: "number", bool: "boolean",
+             type(None): "null"}  # fmt: skip
     if isinstance(hint, type) and hint in plain:
         return plain[hint]
     origin, inner = get_origin(hint), get_args(hint)

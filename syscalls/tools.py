@@ -4,12 +4,13 @@ The schemas are made of the request Structs: fields, types, defaults, and the ra
 docs state. A tool is a syscall like any other, made by a client, so it sees what its reader may
 see and no more.
 
-    tools = schemas()                                   # for the model's request
-    text = run_tool(client, "memory_search", {"query": "the locker"})
+    reply = client.chat(question, tools=offer())        # or schemas(), for a model elsewhere
+    texts = [run_tool(client, call.name, call.arguments) for call in reply.calls]
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, get_args, get_type_hints
@@ -19,7 +20,7 @@ import msgspec
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.fence import escape
-from isovist.syscalls.records import Round
+from isovist.syscalls.records import Round, Tool
 
 RESULT = 30_000
 """Characters of one result [S 3.3]."""
@@ -57,6 +58,14 @@ class Caller(Protocol):
     """What is needed of a client."""
 
     def call(self, request: m.Request) -> m.AnyReply: ...
+
+
+def offer(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
+    """The tools as ``chat`` takes them."""
+    return tuple(
+        Tool(name, _description(_tool(name)), json.dumps(_parameters(_tool(name))))
+        for name in names
+    )
 
 
 def schemas(names: Iterable[str] = tuple(TOOLS)) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What README.md shows is what happens: its program is the example, its commands are run."""
+"""What README.md and docs/tools.md show is what happens: programs are run, and so are commands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,33 @@ from cli_helpers import SECONDS, Shell
 from kernel_helpers import short_folder
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: Path = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run_as_shown(commands: str) -> str:
+    """What a page's commands say, where none of them fails."""
+    with short_folder() as folder:
+        shell = Shell(Path(folder))
+        tool = shell.folder / "bin" / "isovist"
+        tool.parent.mkdir()
+        tool.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m isovist.kernel "$@"\n')
+        tool.chmod(0o755)
+        env = {**shell.env, "PATH": f"{tool.parent}:{shell.env['PATH']}"}
+        ran = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    assert ran.returncode == 0, ran
+    return ran.stdout
 
 
 def test_the_first_agent_is_the_example_and_short() -> None:
@@ -42,25 +64,29 @@ def test_the_links_lead_somewhere() -> None:
 
 
 def test_the_commands_of_the_first_agent_work_as_shown() -> None:
+    said = run_as_shown(blocks("sh")[1])
+    assert "My locker is number 4417." in said
+    assert "first_agent" in said
+
+
+def test_the_page_on_tools_works_as_shown() -> None:
+    example, snippet = blocks("python", TOOLS)
+    where, _, text = example.partition("\n")
+    assert text == (ROOT / where.removeprefix("# ")).read_text()
+    (commands,) = blocks("sh", TOOLS)
+    assert "4417" in run_as_shown(commands)
     with short_folder() as folder:
         shell = Shell(Path(folder))
-        tool = shell.folder / "bin" / "isovist"
-        tool.parent.mkdir()
-        tool.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m isovist.kernel "$@"\n')
-        tool.chmod(0o755)
-        env = {**shell.env, "PATH": f"{tool.parent}:{shell.env['PATH']}"}
-        ran = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", blocks("sh")[1]],
-            cwd=ROOT,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-    assert ran.returncode == 0, ran
-    assert "My locker is number 4417." in ran.stdout
-    assert "first_agent" in ran.stdout
+        program = Path(folder) / "snippet.py"
+        program.write_text(snippet)
+        shell("up", "-d", "--json")
+        try:
+            call, city, *tokens = shell("run", str(program), "--user", "ana").out.splitlines()
+        finally:
+            shell("down")
+    assert re.fullmatch(r"[0-9a-z]{9} weather Is it raining in Rome\?", call)
+    assert "Rome" in city
+    assert len(tokens) == 1
 
 
 @pytest.mark.parametrize("example", sorted(p.name for p in (ROOT / "examples").glob("*.py")))

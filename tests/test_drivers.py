@@ -18,7 +18,7 @@ from isovist.kernel.drivers.outflow import Outflow
 from isovist.kernel.drivers.peer import INBOX, Closed, Peer, Unusable
 from isovist.kernel.drivers.prompt import PLAIN, ChatTemplate
 from isovist.kernel.drivers.protocol import Abort, Count, Finished, Generate
-from isovist.kernel.drivers.scripted import (
+from isovist.kernel.drivers.script import (
     UNKNOWN,
     Script,
     answer,

@@ -34,7 +34,7 @@ from isovist.kernel.drivers.protocol import (
     ToProcess,
     Up,
 )
-from isovist.kernel.drivers.scripted import TOKENIZER, scripted_count, scripted_prompt
+from isovist.kernel.drivers.script import TOKENIZER, scripted_count, scripted_prompt
 from isovist.kernel.drivers.supervisor import OUTBOX_BYTES, STDERR_BYTES, Death, DriverProcess
 from isovist.kernel.tokens import CountCache, ProcessCounter, ScriptedCounter, text_key
 from isovist.storage.embedder import make_embedder, stored

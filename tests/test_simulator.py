@@ -18,6 +18,7 @@ import pytest
 from isovist.kernel.state import sharing
 from isovist.kernel.state.audit import Audits
 from isovist.kernel.state.barrier import Barrier
+from isovist.kernel.state.calls import Generation
 from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
 from isovist.kernel.state.core import Channel, State
@@ -300,6 +301,12 @@ def _ignores_slots(self: Drivers, driver: Driver) -> None:
 
 _pump = Drivers.pump
 
+
+def _keeps_what_was_said(self: Generation) -> None:
+    self.text.clear()
+    self.charged = 0
+
+
 BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a barrier that snapshots nothing": (Barrier, "wait", lambda _: _sees_no_write),
     "an older unit as acknowledgement": (Barrier, "wait", _trusts_older_units),
@@ -324,6 +331,11 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a lost vector that nobody hears of": (Barrier, "embedded", _forgets_lost_vectors),
     "a revoked user that stays": (Processes, "_unbind", lambda _: _keeps_revoked_users),
     "a detached chat without a record": (State, "_detached", _leaves_no_record),
+    "a second try that goes on with the first's": (
+        Generation,
+        "anew",
+        lambda _: _keeps_what_was_said,
+    ),
     "more requests than slots": (Drivers, "pump", lambda _: _ignores_slots),
 }
 

@@ -224,3 +224,13 @@ def test_no_name_leads_out_of_its_folder_or_meets_another() -> None:
         assert not file.startswith(".")
         assert len(file.encode()) <= LONGEST
     assert files[0] == "pair.md"
+
+
+def test_an_offer_says_what_the_schemas_say():
+    offered = tools.offer(["memory_read", "session_search"])
+    for tool, schema in zip(offered, tools.schemas(["memory_read", "session_search"]), strict=True):
+        function = schema["function"]
+        assert (tool.name, tool.description) == (function["name"], function["description"])
+        assert msgspec.json.decode(tool.parameters) == function["parameters"]
+    with pytest.raises(CallerError, match="no tool called"):
+        tools.offer(["x"])

@@ -31,6 +31,8 @@ def values(kind: mi.Type) -> st.SearchStrategy[Any]:
     match kind:
         case mi.StrType():
             return st.text(max_size=40)
+        case mi.BytesType():
+            return st.binary(max_size=40)
         case mi.IntType():
             return st.integers(-(2**63), 2**63 - 1)
         case mi.FloatType():

@@ -45,4 +45,4 @@ def test_a_stale_or_missing_page_is_found(tmp_path, monkeypatch, capsys):
 
 def test_a_type_without_words_is_an_error():
     with pytest.raises(TypeError, match="no words"):
-        reference._type(bytes)
+        reference._type(complex)

@@ -26,13 +26,14 @@ def add(common: Common, name_or_path: str) -> int:
 
 
 def list_models(common: Common) -> int:
-    """The installed models, with their state where a kernel runs."""
+    """The installed models and the endpoints, with their state where a kernel runs."""
     from isovist.kernel import models
 
     running = _reachable(common) or {}
     busy = loads(running.values())
+    fallbacks = common.config.settings.fallbacks
     listed = []
-    for spec in models.installed(common.config.models):
+    for spec in models.available(common.config):
         live = running.get(spec.name)
         listed.append(
             {
@@ -40,6 +41,8 @@ def list_models(common: Common) -> int:
                 "state": live.state if live else "",
                 "default": live.default if live else False,
                 "error": live.error if live else "",
+                "rest_ms": live.rest_ms if live else 0,
+                "fallbacks": live.fallbacks if live else fallbacks.get(spec.name, ()),
                 "load": busy.get(spec.name),
             }
         )
@@ -53,11 +56,13 @@ def list_models(common: Common) -> int:
             _state(m),
             m["context"],
             *load_cells(m["load"]),
-            m["error"] or m["path"] or "built in",
+            ", ".join(m["fallbacks"]) or "-",
+            m["error"] or m["path"] or (m["endpoint"] or {}).get("url") or "built in",
         )
         for m in listed
     ]
-    heads = ("MODEL", "DRIVER", "STATE", ">CONTEXT", ">BUSY", ">QUEUE", ">KV", ">HOST", "WHERE")
+    heads = ("MODEL", "DRIVER", "STATE", ">CONTEXT", ">BUSY", ">QUEUE", ">KV", ">HOST",
+             "FALLBACKS", "WHERE")  # fmt: skip
     table(heads, rows)
     return 0
 
@@ -65,6 +70,8 @@ def list_models(common: Common) -> int:
 def _state(model: dict[str, Any]) -> str:
     if model["state"] == "loading" and model["load"]:
         return f"loading {model['load']['loaded']:.0%}"
+    if model["rest_ms"]:
+        return f"{model['state']}, rests {model['rest_ms'] / 1000:.0f} s"
     return model["state"] or "-"
 
 

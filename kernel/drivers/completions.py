@@ -15,24 +15,20 @@ import msgspec
 
 from isovist.kernel.drivers.grammar import AUTO, NONE, REQUIRED
 from isovist.kernel.drivers.outflow import Outflow
-from isovist.kernel.drivers.protocol import (
-    Finish,
-    Generate,
-    Logprob,
-    Token,
-    Tool,
-    ToolCall,
-)
+from isovist.kernel.drivers.protocol import LOGPROBS, NO_LOGPROBS, Finish, Generate, Token
+from isovist.kernel.drivers.turns import RESULT
 from isovist.syscalls.errors import CallerError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Logprob, Message, Tool, ToolCall
 
 STOPS = 4
 """Stop strings that servers take; all of them are looked for here as well."""
 PIECES = 8
 """Pieces that a token may come in: whoever sends more does not know where to stop."""
 CALLS = 64
-CALL_BYTES = 1 << 20
-"""Most calls of an answer, and most characters of one's arguments."""
+CALL_TEXT = 1 << 17
+"""Most calls of an answer, and most characters of their arguments together."""
+TOKEN_BYTES = 256
+"""Most bytes of a token beside its log probability; the rest is cut off."""
 
 Omit = Literal["temperature", "seed", "stop", "stream_options"]
 Length = Literal["max_tokens", "max_completion_tokens"]
@@ -87,36 +83,51 @@ def body(request: Generate, model: str, dialect: Dialect) -> bytes:
 def spoken(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages in the endpoint's form.
 
-    A tool's results answer the calls in the assistant's turn before them, which is JSON as
-    :func:`~isovist.kernel.drivers.grammar.of_tools` writes it. A result without such a turn is
-    given as the user's words: endpoints refuse an answer to a call that nobody made.
+    A tool's results answer the calls of the assistant's turn before them: its ``calls``, or the
+    one that its content is, as :func:`~isovist.kernel.drivers.grammar.of_tools` writes it. A result
+    without such a turn is given as the user's words: endpoints refuse an answer to a call that
+    nobody made.
     """
     out: list[dict[str, Any]] = []
     call = ""
+    """The call in the turn just before that bears no id of its own."""
     for at, message in enumerate(messages):
         content = message.content or ""
         after = messages[at + 1].role if at + 1 < len(messages) else ""
-        if message.role == "assistant" and after == "tool" and (made := _made(content)):
-            call = f"call_{at}"
-            out.append(
-                {
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [{"id": call, "type": "function", "function": made}],
-                }
-            )
+        if message.calls:
+            out.append(_calling(message.content, message.calls))
+        elif (
+            message.role == "assistant"
+            and after == "tool"
+            and (made := _made(content, f"call_{at}"))
+        ):
+            out.append(_calling(None, (made,)))
+            call = made.id
             continue
-        if message.role == "tool" and call:
-            out.append({"role": "tool", "tool_call_id": call, "content": content})
+        elif message.role == "tool" and (message.call or call):
+            answered = message.call or call
+            out.append({"role": "tool", "tool_call_id": answered, "content": content})
         elif message.role == "tool":
-            out.append({"role": "user", "content": f"Result of a tool:\n{content}"})
+            out.append({"role": "user", "content": f"{RESULT}{content}"})
         else:
             out.append({"role": message.role, "content": content})
         call = ""
     return out
 
 
-def _made(content: str) -> dict[str, str] | None:
+def _calling(content: str | None, calls: Sequence[ToolCall]) -> dict[str, Any]:
+    made = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in calls
+    ]
+    return {"role": "assistant", "content": content or None, "tool_calls": made}
+
+
+def _made(content: str, id: str) -> ToolCall | None:
     """The call that a turn is, or ``None`` where it is none."""
     try:
         call = json.loads(content)
@@ -124,7 +135,7 @@ def _made(content: str) -> dict[str, str] | None:
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None
-    return {"name": call["name"], "arguments": json.dumps(call.get("arguments", {}))}
+    return ToolCall(call["name"], json.dumps(call.get("arguments", {})), id)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -260,7 +271,8 @@ class Answer:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.logprobs: tuple[Logprob, ...] = ()
-        """Of tokens that no text was given out for yet."""
+        """Of tokens that no text was given out for yet; fewer than :data:`LOGPROBS`."""
+        self._logged = 0
         self._outflow = Outflow(request.stop)
         self._calls: dict[int, tuple[str, str]] = {}
         self._written = 0
@@ -290,8 +302,8 @@ class Answer:
             self.cached_tokens = (details and details.cached_tokens) or self.cached_tokens
         tokens: list[Token] = []
         for choice in (chunk.choices or ())[:1]:
-            if choice.logprobs is not None:
-                self.logprobs += tuple(map(_logprob, choice.logprobs.content or ()))
+            if choice.logprobs is not None and self.request.logprobs != NO_LOGPROBS:
+                tokens += self._log(choice.logprobs.content or [])
             said = choice.delta or choice.message or _Said()
             for call in said.tool_calls or ():
                 self._call(call)
@@ -319,16 +331,33 @@ class Answer:
         """The calls of tools, whole. Raises :class:`Malformed` where one is none of the tools', or
         where what ought to be JSON is none; what was cut for length is left out."""
         whole: list[ToolCall] = []
-        known = {tool.name for tool in self.request.tools}
+        choice = self.request.choice
+        known = {tool.name for tool in self.request.tools if choice in (AUTO, REQUIRED, tool.name)}
         for name, arguments in self._calls.values():
             if name in known and isinstance(_loaded(arguments or "{}"), dict):
                 whole.append(ToolCall(name, arguments or "{}"))
             elif self.finish == "stop":
                 raise Malformed("a call is of no tool that was offered, or has no JSON object")
+        demanded = known and choice != AUTO and not self._outflow.stopped
+        if demanded and not whole and self.finish == "stop":
+            raise Malformed("the answer calls no tool, as was demanded")
         whole_text = self.request.schema and self.finish == "stop" and not self._outflow.stopped
         if whole_text and _loaded("".join(self._text)) is _NOTHING:
             raise Malformed("the answer is not JSON, as the schema demands")
         return tuple(whole)
+
+    def _log(self, chosen: Sequence[_Chosen]) -> list[Token]:
+        """Take log probabilities in; those that are too many to wait for a text go without."""
+        self._logged += len(chosen)
+        if self._logged > PIECES * self.request.max_tokens:
+            raise Malformed("log probabilities without end")
+        tokens: list[Token] = []
+        for one in chosen:
+            self.logprobs += (_logprob(one, self.request.logprobs),)
+            if len(self.logprobs) == LOGPROBS:
+                tokens.append(Token(self.request.key, "", 0, self.logprobs))
+                self.logprobs, self.passed = (), True
+        return tokens
 
     def _passed(self, text: str) -> list[Token]:
         if not text:
@@ -345,14 +374,16 @@ class Answer:
         if call.function is not None:
             name = call.function.name or name
             arguments += call.function.arguments or ""
-        if len(self._calls) >= CALLS or len(arguments) > CALL_BYTES:
-            raise Malformed("calls of tools without end")
         self._calls[at] = (name, arguments)
+        long = sum(len(name) + len(text) for name, text in self._calls.values())
+        if len(self._calls) > CALLS or long > CALL_TEXT:
+            raise Malformed("calls of tools without end")
 
 
-def _logprob(chosen: _Chosen) -> Logprob:
-    top = tuple((one.text, _finite(one.logprob)) for one in chosen.top_logprobs or ())
-    return Logprob(chosen.text, _finite(chosen.logprob), top)
+def _logprob(chosen: _Chosen, most: int) -> Logprob:
+    likeliest = (chosen.top_logprobs or [])[:most]
+    top = tuple((one.text[:TOKEN_BYTES], _finite(one.logprob)) for one in likeliest)
+    return Logprob(chosen.text[:TOKEN_BYTES], _finite(chosen.logprob), top)
 
 
 def _finite(value: float | None) -> float:

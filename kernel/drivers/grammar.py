@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from isovist.kernel.drivers.protocol import Tool, ToolCall
 from isovist.syscalls.errors import CallerError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool, ToolCall
 
 SCHEMA_BYTES = 64 * 1024
 GRAMMAR_BYTES = 256 * 1024

@@ -91,7 +91,7 @@ class Peer:
 
     def fail(self, key: int, error: IsovistError) -> None:
         """``retry_at`` of the error is taken from now: a process knows nothing of the calendar."""
-        self.send(RequestFailed(key, int(error.errno), error.message, error.retry_at))
+        self.send(RequestFailed(key, int(error.errno), error.message, error.retry_at, error.field))
 
     def hang(self) -> None:
         """Answer nothing any more, until the kernel is gone: what a stuck model looks like."""

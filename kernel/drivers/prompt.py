@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from isovist.kernel.drivers.turns import told_by_user, worded
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.records import Message
 
@@ -54,12 +56,23 @@ class ChatTemplate:
     def parts(self, messages: Sequence[Message]) -> list[Part]:
         """Control and content texts in order, up to where the model's answer begins.
 
-        A content of ``None`` is an empty turn. Raises ``EINVAL`` where the template refuses the
-        messages (some models take no system turn, or want turns to alternate) or leaves a
-        content out.
+        A content of ``None`` is an empty turn. Calls of tools are words of their turn; a template
+        that knows no results of tools has them as words of the user's. Raises ``EINVAL`` where the
+        template refuses the messages (some models take no system turn, or want turns to alternate)
+        or leaves a content out.
         """
         if not messages:
             raise CallerError("messages must hold at least one", field="messages")
+        messages = worded(messages)
+        try:
+            return self._parts(messages)
+        except CallerError:
+            if any(message.role == "tool" for message in messages):
+                with suppress(CallerError):
+                    return self._parts(told_by_user(messages))
+            raise
+
+    def _parts(self, messages: Sequence[Message]) -> list[Part]:
         rendered = [
             {"role": message.role, "content": f"{_OPEN}{i}{_CLOSE}"}
             for i, message in enumerate(messages)

@@ -13,38 +13,14 @@ import msgspec
 
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.framing import pack
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Logprob, Message, Tool, ToolCall
 
 Finish = Literal["stop", "length", "cancelled"]
 NO_LOGPROBS = -1
 MAX_LOGPROBS = 20
 """Alternatives that a request may ask for beside each token."""
-
-
-class Tool(msgspec.Struct, frozen=True, array_like=True):
-    """A function that the model may call; ``parameters`` is the JSON schema of its argument
-    object, as text."""
-
-    name: str
-    description: str = ""
-    parameters: str = "{}"
-
-
-class ToolCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call that the model has written; ``arguments`` is a JSON object, as text."""
-
-    name: str
-    arguments: str
-
-
-class Logprob(msgspec.Struct, frozen=True, array_like=True):
-    """A token that was chosen, the natural logarithm of its probability (of the model's own
-    distribution, at temperature 1), and the likeliest tokens in its place, likeliest first.
-    Bytes, as a token may be a part of a character."""
-
-    token: bytes
-    logprob: float
-    top: tuple[tuple[bytes, float], ...] = ()
+LOGPROBS = 64
+"""Most of them that wait for a text to go with: many of them must not outgrow a frame."""
 
 
 class Generate(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -164,7 +140,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, tag=101):
 
 class Token(msgspec.Struct, frozen=True, array_like=True, tag=102):
     """The next piece of an answer: whole characters, and nothing that may yet become a stop
-    string. ``tokens`` were made since the last piece."""
+    string. ``tokens`` were made since the last piece. ``text`` is empty where many ``logprobs``
+    have gathered before any text could go."""
 
     key: int
     text: str
@@ -177,7 +154,8 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=103):
 
     Times are in ns: from arrival to the start of its prompt, from there to the first token, from
     there to the end; pauses count as time in the queue. A call of a tool comes in ``calls``, and no
-    text of it came before. ``logprobs`` are those of tokens that no text was sent for.
+    text of it came before; the kernel gives it its id. ``logprobs`` are those of tokens that no
+    text was sent for.
     """
 
     key: int
@@ -194,12 +172,13 @@ class Finished(msgspec.Struct, frozen=True, array_like=True, tag=103):
 
 class RequestFailed(msgspec.Struct, frozen=True, array_like=True, tag=104):
     """One request failed (``key`` is its key or id); the process lives. It may succeed after
-    ``retry_ns`` (0: not known)."""
+    ``retry_ns`` (0: not known). ``field`` is the one at fault (empty: none)."""
 
     key: int
     errno: int
     message: str
     retry_ns: int = 0
+    field: str = ""
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, tag=105):

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isovist.kernel.drivers.protocol import Logprob
 from isovist.syscalls.errors import CallerError
+from isovist.syscalls.records import Logprob
 
 TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
 
@@ -81,16 +81,17 @@ class Constraint:
 
     Asking it about all tokens is dear (4 ms for 49,000), about one cheap. So the choice is made
     without it, and made again among what it allows only where it refuses. Raises ``EINVAL`` where
-    llama.cpp cannot read the grammar. To be freed by :meth:`close`.
+    llama.cpp cannot read the grammar; ``field`` is what it was made of. To be freed by
+    :meth:`close`.
     """
 
-    def __init__(self, vocab: Any, grammar: str) -> None:
+    def __init__(self, vocab: Any, grammar: str, field: str = "schema") -> None:
         from isovist.kernel.drivers.gguf import lib
 
-        self._lib = lib
+        self._lib, self._field = lib, field
         self._sampler = lib.llama_sampler_init_grammar(vocab, grammar.encode(), b"root")
         if not self._sampler:
-            raise CallerError("llama.cpp cannot use the grammar of this schema", field="schema")
+            raise CallerError("llama.cpp cannot use the grammar of this schema", field=field)
 
     def choose(self, logits: Logits, temperature: float, seed: int, place: int) -> int:
         """The token at ``place``, of those that the grammar allows; it has then come by that
@@ -100,7 +101,8 @@ class Constraint:
             allowed = self._filtered(logits)
             token = choose(allowed, temperature, seed, place)
             if allowed[token] == -np.inf:
-                raise CallerError("the schema leaves the model nothing to write", field="schema")
+                why = "the schema leaves the model nothing to write"
+                raise CallerError(why, field=self._field)
         self._lib.llama_sampler_accept(self._sampler, token)
         return token
 

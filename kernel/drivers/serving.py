@@ -17,23 +17,22 @@ from isovist.kernel.drivers.batch import SHORT, WHOLE, Pace, Reading, Row, chunk
 from isovist.kernel.drivers.cells import REUSE, Cells, Wanted, shared
 from isovist.kernel.drivers.outflow import Outflow
 from isovist.kernel.drivers.protocol import (
+    LOGPROBS,
     NO_LOGPROBS,
     Finish,
     Finished,
     FromProcess,
     Generate,
     Load,
-    Logprob,
     Read,
     RequestFailed,
     Token,
-    ToolCall,
     check_fit,
     check_request,
 )
 from isovist.kernel.drivers.sampling import Constraint, Logits
 from isovist.syscalls.errors import CallerError, IsovistError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Logprob, Message, ToolCall
 
 
 class Words(Protocol):
@@ -132,7 +131,7 @@ class Serving:
         try:
             self._jobs[request.key] = self._job(request)
         except IsovistError as e:
-            self._say(RequestFailed(request.key, int(e.errno), e.message))
+            self._say(RequestFailed(request.key, int(e.errno), e.message, field=e.field))
 
     def abort(self, key: int) -> None:
         if (job := self._jobs.get(key)) is not None:
@@ -232,6 +231,7 @@ class Serving:
             # Answers as they were written can be longer than the same text tokenised anew.
             tokens = self._words.prompt(messages, spoken=False)
         check_fit(len(tokens), request.max_tokens, self._machine.context)
+        field = "schema" if request.schema else "tools"
         if request.schema:
             rules = grammar.of_schema(request.schema)
         else:
@@ -242,7 +242,7 @@ class Serving:
             prompt=len(tokens),
             head=self._words.head(messages, tokens),
             outflow=Outflow(request.stop),
-            constraint=Constraint(self._words.vocab, rules) if rules else None,
+            constraint=Constraint(self._words.vocab, rules, field) if rules else None,
             arrived=self._clock(),
         )
 
@@ -341,6 +341,9 @@ class Serving:
         if request.logprobs != NO_LOGPROBS:
             said = sampling.logprob_of(logits, token, request.logprobs, self._words.piece)
             job.logprobs.append(said)
+            if len(job.logprobs) == LOGPROBS:
+                self._say(Token(request.key, "", 0, tuple(job.logprobs)))
+                job.logprobs = []
         self._emit(job, job.outflow.feed(piece))
         if job.outflow.stopped:
             self._end(job, "stop")
@@ -395,7 +398,8 @@ class Serving:
         self._leave(job)
 
     def _fail(self, job: Job, error: IsovistError, clear: bool = False) -> None:
-        self._say(RequestFailed(job.request.key, int(error.errno), error.message))
+        request = job.request
+        self._say(RequestFailed(request.key, int(error.errno), error.message, field=error.field))
         if clear and job.sequence is not None:
             self.cells.clear(job.sequence)
             job.sequence = None

@@ -9,7 +9,16 @@ from isovist.kernel.state.users import Resolved
 from isovist.syscalls.errors import KernelError
 from isovist.syscalls.messages import NAMES, Request
 from isovist.syscalls.operations import Candidate, Put, Selection
-from isovist.syscalls.records import Barrier, Injected, Leg, Partition, Timings, View
+from isovist.syscalls.records import (
+    Barrier,
+    Injected,
+    Leg,
+    Logprob,
+    Partition,
+    Timings,
+    ToolCall,
+    View,
+)
 
 READY = Barrier(state="ready")
 NOTHING = Selection()
@@ -164,3 +173,12 @@ class Generation:
     passed_on: bool = False
     asked: str = ""
     tried: set[str] = field(default_factory=set)
+    calls: tuple[ToolCall, ...] = ()
+    logprobs: list[Logprob] = field(default_factory=list)
+
+    def anew(self) -> None:
+        """Forget what a try has made of the answer: another one begins."""
+        self.text.clear()
+        self.logprobs.clear()
+        self.calls = ()
+        self.charged = 0

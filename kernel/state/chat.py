@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.answers import check_answer, check_turns, in_words, size
 from isovist.kernel.state.audit import last_user_turn
 from isovist.kernel.state.calls import Call, Generation, Step
 from isovist.syscalls import messages as m
@@ -84,6 +87,8 @@ class Chats:
                 request.units,
                 request.max_tokens,
                 driver.context,
+                request.tools,
+                request.choice,
             )
         )
 
@@ -123,7 +128,13 @@ class Chats:
         # The driver knows how it cut the prompt into tokens; the kernel has counted before.
         generation.prompt_tokens = done.prompt_tokens or generation.prompt_tokens
         generation.prefill_ns, generation.decode_ns = done.prefill_ns, done.decode_ns
-        text = "".join(generation.text)
+        generation.logprobs += done.logprobs
+        # Ids of nine letters and digits: the form that every endpoint takes back.
+        generation.calls = tuple(
+            replace(made, id=self._state.opaque("", call.id, at)[:9])
+            for at, made in enumerate(done.calls)
+        )
+        text = in_words("".join(generation.text), generation.calls)
         said = last_user_turn(request)
         if not (request.keep and said.strip() and text.strip()) or call.resolved is None:
             self._answer(call)
@@ -171,6 +182,8 @@ class Chats:
                 kept=kept.id if kept else "",
                 secrets=kept.secrets if kept else {},
                 cached_tokens=generation.cached,
+                calls=generation.calls,
+                logprobs=tuple(generation.logprobs),
             ),
         )
 
@@ -192,11 +205,10 @@ def check_chat(request: m.Chat, context: int) -> None:
         raise CallerError("messages is empty", field="messages")
     if not any(message.content for message in request.messages):
         raise CallerError("no message has any content", field="messages")
-    size = sum(len(message.content or "") for message in request.messages)
-    if size > context * CHARACTERS:
+    if (long := size(request)) > context * CHARACTERS:
         # Nobody need count its tokens to know that it cannot fit.
         raise CallerError(
-            f"messages have {size} characters, a context of {context} tokens holds fewer",
+            f"messages and tools have {long} characters, a context of {context} tokens holds fewer",
             errno=Errno.EMSGSIZE,
             field="messages",
         )
@@ -217,3 +229,5 @@ def check_chat(request: m.Chat, context: int) -> None:
     if request.session:
         check_name(request.session, "session")
     check_kinds(request.kinds)
+    check_turns(request.messages)
+    check_answer(request)

@@ -231,6 +231,10 @@ class Drivers:
                 request.seed,
                 request.stop,
                 f"{call.agent}/{user}",  # no agent's name holds a /
+                request.tools,
+                request.choice,
+                request.schema,
+                request.logprobs,
             )
         )
 
@@ -303,6 +307,7 @@ class Drivers:
             return
         request, generation = _chat(call)
         generation.text.append(event.text)
+        generation.logprobs += event.logprobs
         generation.charged += event.tokens
         driver.policy.charge(event.key, event.tokens)
         if request.stream and event.text:
@@ -338,7 +343,7 @@ class Drivers:
     def _failed(self, driver: Driver, call: Call, event: ev.DriverDone) -> None:
         """A driver that lives could not answer a request."""
         at = self._state.calendar() + event.retry_ns if event.retry_ns else 0
-        failure = error(event.errno, event.message, retry_at=at)
+        failure = error(event.errno, event.message, event.field, retry_at=at)
         if failure.errno in RESTING:
             driver.error = failure.message
             driver.health.failed(self._state.now, event.retry_ns)
@@ -371,7 +376,7 @@ class Drivers:
                     why = f"the model's driver died: {event.reason}"
                     self._state.fail(call, error(Errno.EIO, why))
             else:
-                call.generation.text.clear()
+                call.generation.anew()
                 self.offer(call, "again: the driver died")
         if hopeless:
             driver.deaths = 0

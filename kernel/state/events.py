@@ -11,7 +11,7 @@ import msgspec
 from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Outcome, Receipt, Selection
-from isovist.syscalls.records import ModelLoad, Usage
+from isovist.syscalls.records import Logprob, ModelLoad, ToolCall, Usage
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -194,6 +194,7 @@ class Token(Event, frozen=True, kw_only=True, gc=False):
     key: int
     text: str
     tokens: int = 1
+    logprobs: tuple[Logprob, ...] = ()
 
 
 class DriverDone(Event, frozen=True, kw_only=True, gc=False):
@@ -213,6 +214,12 @@ class DriverDone(Event, frozen=True, kw_only=True, gc=False):
     message: str = ""
     retry_ns: int = 0
     """It may succeed after so long (0: not known)."""
+    field: str = ""
+    """The request's field at fault (empty: none)."""
+    calls: tuple[ToolCall, ...] = ()
+    """Of tools; without ids."""
+    logprobs: tuple[Logprob, ...] = ()
+    """Of tokens that no :class:`Token` told."""
 
 
 class DriverDied(Event, frozen=True, kw_only=True, gc=False):

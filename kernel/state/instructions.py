@@ -6,7 +6,7 @@ import msgspec
 
 from isovist.syscalls.messages import AnyReply, Record
 from isovist.syscalls.operations import Op, Query, Selection
-from isovist.syscalls.records import Message, View
+from isovist.syscalls.records import Message, Tool, View
 
 
 class Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -44,8 +44,8 @@ class Retrieve(Instruction, frozen=True, gc=False):
 class Render(Instruction, frozen=True, gc=False):
     """Fit ``selection`` into ``budget`` tokens, place it, count the prompt; send ``Rendered``.
 
-    The prompt and ``max_tokens`` together may not exceed ``context``. Without ``messages`` the
-    block alone is made.
+    The prompt, with the ``tools`` that it offers, and ``max_tokens`` together may not exceed
+    ``context``. Without ``messages`` the block alone is made.
     """
 
     key: int
@@ -56,6 +56,8 @@ class Render(Instruction, frozen=True, gc=False):
     units: int
     max_tokens: int
     context: int
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
 
 
 class StartDriver(Instruction, frozen=True, gc=False):
@@ -81,6 +83,10 @@ class Decode(Instruction, frozen=True, gc=False):
     stop: tuple[str, ...]
     owner: str = ""
     """Whose conversation it is: what the driver keeps of it is for this owner alone."""
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
+    schema: str = ""
+    logprobs: int = -1
 
 
 class Abort(Instruction, frozen=True, gc=False):

@@ -85,8 +85,8 @@ class Routing:
             generation.model = name
             if generation.budget:
                 generation.budget = default_budget(request.budget, driver.context)
-            generation.text.clear()
-            generation.tries = generation.charged = 0
+            generation.anew()
+            generation.tries = 0
             drivers.ensure(driver)
             self._state.chats.render(call)
             return True

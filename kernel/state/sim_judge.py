@@ -22,7 +22,7 @@ from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.exchange import GrantLine, GroupLine, read
 from isovist.syscalls.operations import Drop, Move, Op, Put, ReadQuery, Vectors
-from isovist.syscalls.records import LEGS, Axis, Leg, Partition
+from isovist.syscalls.records import LEGS, Axis, Leg, Logprob, Partition, ToolCall
 
 LIVES = 2
 """Lives of a driver that one chat may see."""
@@ -112,6 +112,9 @@ class Asked:
     commit: Op | None = None
     parts: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
+    logprobs: list[Logprob] = field(default_factory=list)
+    calls: tuple[ToolCall, ...] = ()
+    """What the driver has said in this try."""
     lives: int = 0
 
 
@@ -502,6 +505,11 @@ class Judge:
             demand(settled == len(request.lines), f"{reply} to {len(request.lines)} lines")
         elif isinstance(reply, m.Chatted):
             demand(reply.text == "".join(asked.words), "a text that no driver wrote")
+            demand(list(reply.logprobs) == asked.logprobs, "log probabilities of no such answer")
+            made = [(call.name, call.arguments) for call in reply.calls]
+            demand(made == [(c.name, c.arguments) for c in asked.calls], "calls that nobody made")
+            names = {call.id for call in reply.calls}
+            demand(len(names - {""}) == len(made), "calls that no result can tell apart")
             if isinstance(request, m.Chat) and request.stream:
                 demand("".join(asked.parts) == reply.text, "the parts are not the whole")
             if reply.kept:
@@ -716,6 +724,8 @@ class Judge:
     def _render(self, i: ins.Render) -> None:
         asked = self.keys[i.key]
         demand(not asked.answer and not asked.who.gone, "rendering for a call that has ended")
+        tools = asked.request.tools if isinstance(asked.request, m.Chat) else ()
+        demand(i.tools == tools, "the prompt offers other tools than the chat")
         if not asked.released:
             self._release(asked)
 
@@ -727,7 +737,8 @@ class Judge:
         demand(not asked.answer and not asked.who.gone, "decoding for a call that has ended")
         asked.lives += 1
         demand(asked.lives <= LIVES, "a chat was tried too often")
-        asked.words = []
+        asked.words, asked.logprobs, asked.calls = [], [], ()
+        demand(_answer(i) == _answer(asked.request), "another answer is asked for than the chat's")
 
     def _pause(self, i: ins.Pause) -> None:
         life = self._lives[i.model, i.gen]
@@ -753,9 +764,11 @@ class Judge:
             life.up = True
         elif event.key in life.busy:
             asked = self.keys[event.key]
+            asked.logprobs += event.logprobs
             if isinstance(event, ev.Token):
                 asked.words.append(event.text)
             else:
+                asked.calls = event.calls
                 life.busy.remove(event.key)
                 life.paused.discard(event.key)
                 self._deaths[event.model] = 0
@@ -923,6 +936,11 @@ class Judge:
 def _says_yes(request: object) -> bool:
     """What was named before is forgotten without another look, so it waits for no leg."""
     return isinstance(request, m.ForgetMatching) and bool(request.confirm)
+
+
+def _answer(asks: Any) -> tuple[Any, ...]:
+    """What answer a chat, or an instruction to decode one, asks for."""
+    return asks.tools, asks.choice, asks.schema, asks.logprobs
 
 
 def _name(asked: Asked) -> str:

@@ -12,7 +12,7 @@ from isovist.kernel.state.sim_world import Chance
 from isovist.scheduler.choice import POLICIES
 from isovist.syscalls import messages as m
 from isovist.syscalls.exchange import Line, write_grant, write_group
-from isovist.syscalls.records import ALL, Axis, Message, Partition
+from isovist.syscalls.records import ALL, Axis, Message, Partition, Tool, ToolCall
 
 PEOPLE = ("ana", "bob", "a", "a_b", "zoë")
 AGENTS: tuple[str, ...] = ("mail", "plan", "ana", "a_b", "a", "b")
@@ -111,6 +111,20 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.Chat, {**_user(), "session": "a/b"}, "session"),
     (m.Chat, {**_user(), "kinds": ("x",)}, "kinds"),
     (m.Chat, {**_user(), "barrier_ms": 60_001}, "barrier_ms"),
+    (m.Chat, {**_user(), "tools": (Tool("a b"),)}, "tools"),
+    (m.Chat, {**_user(), "tools": (Tool("look"), Tool("look"))}, "tools"),
+    (m.Chat, {**_user(), "tools": (Tool("look", "", "[]"),)}, "tools"),
+    (m.Chat, {**_user(), "tools": (Tool("look"),), "choice": "find"}, "choice"),
+    (m.Chat, {**_user(), "choice": "required"}, "choice"),
+    (m.Chat, {**_user(), "schema": "{"}, "schema"),
+    (m.Chat, {**_user(), "schema": "{}", "tools": (Tool("look"),)}, "schema"),
+    (m.Chat, {**_user(), "logprobs": 21}, "logprobs"),
+    (m.Chat, {"messages": (Message("user", "x", call="c1"),)}, "messages"),
+    (
+        m.Chat,
+        {"messages": (Message("assistant", "x", (ToolCall("look", "{}", "c1"),)),)},
+        "messages",
+    ),
     (m.SessionOpen, {}, "user"),
     (m.Spawn, {"program": ""}, "program"),
     (m.Spawn, {"program": "a\0b"}, "program"),
@@ -125,6 +139,13 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.ViewOf, {"barrier_ms": 60_001}, "barrier_ms"),
 )
 """(syscall, fields, the field at fault): each ends at once in an error that names the field."""
+
+
+ANSWERS: tuple[dict[str, Any], ...] = (
+    {}, {}, {"schema": '{"type": "object"}'}, {"tools": (Tool("look"), Tool("find"))},
+    {"tools": (Tool("look"),), "choice": "look"},
+)  # fmt: skip
+"""What chats ask of their answers."""
 
 
 class Load:
@@ -310,6 +331,8 @@ class Load:
             units=self.rng.choice((0, 1, 4)),
             keep=self.rng.random() < 0.4,
             session=self.rng.choice(("", "s1")),
+            logprobs=self.rng.choice((-1, -1, 0, 2)),
+            **self.rng.choice(ANSWERS),
             **self._how(),
             **self._who(peer),
         )

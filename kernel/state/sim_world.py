@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -41,7 +42,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Hit, Leg, Partition, Unit, View
+from isovist.syscalls.records import Hit, Leg, Logprob, Partition, ToolCall, Unit, View
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 Numbered = Put | Replace | Expire | Move | Drop
@@ -321,6 +322,7 @@ class Life:
     paused: set[int] = field(default_factory=set)
     held: dict[int, tuple[int, int]] = field(default_factory=dict)
     """How long the answer of a paused request gets, and how far it is."""
+    asked: dict[int, ins.Decode] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -548,13 +550,16 @@ class World:
         last, about = life, {"model": life.model, "gen": life.gen}
         self._tell(ev.DriverDied, **about, reason="simulated death", fatal=fatal)
         for key in sorted(last.running):
-            self._soon(ev.Token, **about, key=key, text="late ")
+            # Some come so late that the request is with the next life by then.
+            late = self.delay() * self.rng.choice((1, 64))
+            self.after(late, partial(self._tell, ev.Token, **about, key=key, text="late "))
             self._soon(ev.DriverDone, **about, key=key)
 
     def _decode(self, i: ins.Decode) -> None:
         life = self._life(i.model, i.gen)
         if life is not None:
             life.running.add(i.key)
+            life.asked[i.key] = i
             tokens = self.rng.randrange(min(i.max_tokens, 5) + 1)
             self.after(self.delay(), lambda: self._next_token(life, i.key, tokens, 0))
 
@@ -568,7 +573,11 @@ class World:
         if self.chance(self.faults.token):
             self.kill_driver(life)
         elif said < tokens:
-            self.tell(ev.Token, model=life.model, gen=life.gen, key=key, text=f"w{said} ")
+            # Some log probabilities come with the end alone, as those of a call do.
+            told = self._logged(life, key, said) if said % 2 else ()
+            self.tell(
+                ev.Token, model=life.model, gen=life.gen, key=key, text=f"w{said} ", logprobs=told
+            )
             self.after(self.delay(), lambda: self._next_token(life, key, tokens, said + 1))
         else:
             errno = Errno.EIO if self.chance(self.faults.request) else 0
@@ -594,7 +603,18 @@ class World:
             self._tell(
                 ev.DriverDone, model=life.model, gen=life.gen, key=key, finish=finish,
                 output_tokens=said, errno=errno, message="simulated" if errno else "",
+                calls=self._called(life, key), logprobs=self._logged(life, key, said),
             )  # fmt: skip
+
+    def _logged(self, life: Life, key: int, said: int) -> tuple[Logprob, ...]:
+        if life.asked[key].logprobs < 0:
+            return ()
+        return (Logprob(f"w{said} of {life.gen}".encode(), -1.0),)
+
+    def _called(self, life: Life, key: int) -> tuple[ToolCall, ...]:
+        tools = life.asked[key].tools
+        many = self.rng.randrange(3) if tools else 0
+        return tuple(ToolCall(tools[0].name, f'{{"of": {life.gen}}}') for _ in range(many))
 
     def _abort(self, i: ins.Abort) -> None:
         life = self._life(i.model, i.gen)
