@@ -14,6 +14,7 @@ from driver_helpers import DEADLINE_S, Talk, death_of, needs_llama, real_model, 
 from msgspec.structs import replace
 
 from isovist.kernel.drivers.protocol import (
+    LOGPROBS,
     Abort,
     Count,
     Counted,
@@ -23,7 +24,6 @@ from isovist.kernel.drivers.protocol import (
     Generate,
     Kept,
     Load,
-    Logprob,
     Pause,
     Progress,
     RequestFailed,
@@ -31,13 +31,11 @@ from isovist.kernel.drivers.protocol import (
     Resume,
     Snapshot,
     Token,
-    Tool,
-    ToolCall,
 )
 from isovist.kernel.drivers.supervisor import DriverProcess
 from isovist.kernel.tokens import ProcessCounter
 from isovist.syscalls.errors import CallerError, Errno
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Logprob, Message, Tool, ToolCall
 
 CONTEXT = 512
 IM_START, IM_END = 1, 2
@@ -361,6 +359,25 @@ async def test_logprobs_come_with_each_token(many: Talk) -> None:
         assert one.top[0] == (one.token, one.logprob)  # greedy: the likeliest
         assert len(one.top) == 3
         assert one.logprob <= 0
+
+
+async def test_log_probabilities_of_a_long_call_go_ahead_of_it(many: Talk) -> None:
+    text = {"type": "string", "minLength": 300, "maxLength": 320}
+    schema = {"properties": {"text": text}, "required": ["text"], "additionalProperties": False}
+    tool = Tool("say", "Says a text.", json.dumps(schema))
+    asked = Generate(1, user("Tell me of the sea."), 340, tools=(tool,), choice="say", logprobs=1)
+    many.send(asked)
+    sent: list[tuple[Logprob, ...]] = []
+    while isinstance(message := await many.next(), Token):
+        assert (message.text, message.tokens) == ("", 0)
+        sent.append(message.logprobs)
+    assert isinstance(message, Finished)
+    assert {len(logprobs) for logprobs in sent} == {LOGPROBS}
+    (call,) = message.calls
+    assert len(json.loads(call.arguments)["text"]) >= 300
+    said = [one for logprobs in (*sent, message.logprobs) for one in logprobs]
+    assert len(said) == message.output_tokens
+    assert json.loads(b"".join(one.token for one in said))["name"] == "say"
 
 
 async def test_a_conversation_outlives_the_process_in_a_file(model: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from endpoint_helpers import (
 )
 
 from isovist.kernel.drivers.completions import Answer, Dialect, body, spoken
-from isovist.kernel.drivers.protocol import Generate, Token, Tool, ToolCall
+from isovist.kernel.drivers.protocol import Generate, Token
 from isovist.kernel.drivers.remote import (
     PATIENCE_S,
     Address,
@@ -35,7 +35,7 @@ from isovist.kernel.drivers.remote import (
 )
 from isovist.kernel.drivers.sse import EVENT_BYTES, Events
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, WorldError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool, ToolCall
 
 KEY = "sk-quite-a-secret-0123456789"
 ASKED = Generate(1, user("when?"), 32)

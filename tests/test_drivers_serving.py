@@ -24,12 +24,10 @@ from isovist.kernel.drivers.protocol import (
     Read,
     RequestFailed,
     Token,
-    Tool,
-    ToolCall,
 )
 from isovist.kernel.drivers.serving import Serving
 from isovist.syscalls.errors import CallerError, Errno, WorldError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool, ToolCall
 
 VOCABULARY = 64
 END = 63

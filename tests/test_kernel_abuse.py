@@ -46,7 +46,7 @@ from isovist.syscalls.fence import CLOSE, OPEN
 from isovist.syscalls.framing import HEADER, pack
 from isovist.syscalls.names import MAX_FRAME
 from isovist.syscalls.operations import Op, Outcome
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool
 
 pytestmark = pytest.mark.promise("kernel.survives")
 
@@ -351,7 +351,9 @@ async def test_cancelled_calls_leave_no_backlog(
         return commit(ops)
 
     class Stuck(ScriptedCounter):
-        async def prompt(self, messages: Sequence[Message]) -> int:
+        async def prompt(
+            self, messages: Sequence[Message], tools: Sequence[Tool] = (), choice: str = "auto"
+        ) -> int:
             await trio.sleep_forever()
             raise AssertionError
 

@@ -387,7 +387,7 @@ def _logprob(chosen: _Chosen, most: int) -> Logprob:
 
 
 def _finite(value: float | None) -> float:
-    return value if value is not None and math.isfinite(value) else -9999.0
+    return min(value, 0.0) if value is not None and math.isfinite(value) else -9999.0
 
 
 _NOTHING = object()
