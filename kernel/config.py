@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The folder of local models; empty: the user's cache."""
     room: int = 256 << 20
     """Bytes of memory in which the partitions asked last are held whole."""
+    states: int = 2 << 30
+    """Bytes of files that hold models' states of saved contexts; 0: none is kept."""
     graphs: bool = True
     """Whether a large partition gets a graph (with the extra ``ann``); without it is scanned."""
     scheduler: str = DEFAULT
@@ -117,6 +119,8 @@ def load(name: str = "", state: Path | None = None) -> Config:
         raise CallerError(f"{file}: context must be 256 to {1 << 20}", field="context")
     if not 0 <= settings.room <= 1 << 40:
         raise CallerError(f"{file}: room must be 0 to {1 << 40} bytes", field="room")
+    if not 0 <= settings.states <= 1 << 50:
+        raise CallerError(f"{file}: states must be 0 to {1 << 50} bytes", field="states")
     for model, endpoint in settings.endpoints.items():
         try:
             endpoints.check(model, endpoint)

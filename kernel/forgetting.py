@@ -143,7 +143,8 @@ class Forgetting:
             try:
                 # What is forgotten from here on has to wait for the next scrub.
                 owed = self._store.owed()
-                if owed is not None:
+                if owed is not None and any(owed):
+                    # What was in no unit was given to no model by the kernel.
                     await self._flush_models()
                 await self._scrub(time.time_ns(), owed)
             except Exception as e:

@@ -24,6 +24,7 @@ from isovist.kernel.admin import Admin
 from isovist.kernel.audit import Records
 from isovist.kernel.channels import Channel, Pipes, Socket
 from isovist.kernel.config import Config, Settings
+from isovist.kernel.contexts import Contexts, sweep
 from isovist.kernel.door import Door
 from isovist.kernel.embedding import Embedding
 from isovist.kernel.forgetting import Forgetting
@@ -134,6 +135,7 @@ class Kernel:
                 if restored:
                     gc.collect()
                     gc.freeze()
+                sweep(self.config.snapshots, self.store.context_ids())
                 specs = self._specs if self._specs is not None else available(self.config)
                 if self._wants_door:
                     self._door = Door(self.config)
@@ -168,6 +170,7 @@ class Kernel:
             self.now,
             defaults=self.config.settings.defaults,
             fallbacks=self.config.settings.fallbacks,
+            snapshots=self.config.settings.states > 0,
         )
         self.processes = Processes(self, self._nursery)
         self.spawner = self.processes.spawner
@@ -206,6 +209,17 @@ class Kernel:
             first=self._do_first,
             flush=self.records.flush,
         )
+        contexts = Contexts(
+            self.store,
+            self.writer,
+            self._nursery,
+            self.models,
+            self.config.snapshots,
+            self.config.settings.states,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
         admin = Admin(
             self.store,
             self.writer,
@@ -219,6 +233,7 @@ class Kernel:
         self._do |= self.memory.instructions()
         self._do |= self.rendering.instructions()
         self._do |= forgetting.instructions()
+        self._do |= contexts.instructions()
         self._do |= admin.instructions()
         self.state = State(
             secret=self.store.key,

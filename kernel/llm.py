@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import structlog
@@ -15,15 +18,29 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.drivers import ModelConfig
 from isovist.kernel.tokens import TokenCounter, counter_for
-from isovist.syscalls.errors import CallerError, Errno, IsovistError
+from isovist.syscalls.errors import CallerError, Errno, IsovistError, WorldError, error
 from isovist.syscalls.records import Message, ModelLoad
 
 log = structlog.get_logger()
 
 FLUSH_S = PATIENCE_S
-"""A driver that does not flush within this is killed: its memory goes with it."""
+"""A driver that does not flush, write or take in a state within this is killed: its memory goes
+with it."""
 PAUSABLE = 32
 """Requests that a driver keeps while they are paused, beside those that it works on."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What a driver was told to do: ``done`` when it has answered, or is gone without."""
+
+    process: DriverProcess
+    done: trio.Event = field(default_factory=trio.Event)
+    answer: p.Kept | p.RequestFailed | None = None
+
+    def answered(self, answer: p.Kept | p.RequestFailed) -> None:
+        self.answer = answer
+        self.done.set()
 
 
 class Models:
@@ -43,13 +60,16 @@ class Models:
         *,
         defaults: Mapping[str, str] | None = None,
         fallbacks: Mapping[str, Sequence[str]] | None = None,
+        snapshots: bool = True,
     ) -> None:
-        """``defaults`` (models by agent) and ``fallbacks`` (models by model) are as configured.
-        Raises ``ENOENT`` where one of them names a model that is not there."""
+        """``defaults`` (models by agent) and ``fallbacks`` (models by model) are as configured;
+        without ``snapshots`` no driver is asked to keep states in files. Raises ``ENOENT`` where
+        one of them names a model that is not there."""
         self._specs = {s.name: s for s in specs}
         # A model that somebody installed comes before the scripted one, which is always there.
         self._default = default or next((s.name for s in specs if s.driver != "scripted"), "")
         self._defaults, self._fallbacks = defaults or {}, fallbacks or {}
+        self._snapshots = snapshots
         for named in (
             *self._defaults.values(),
             *self._fallbacks,
@@ -64,9 +84,10 @@ class Models:
         self._lives: dict[str, DriverProcess] = {}
         self._counters: dict[str, TokenCounter] = {}
         self._loads: dict[str, p.Load] = {}
-        self._flushes: dict[int, tuple[DriverProcess, trio.Event]] = {}
-        """By number: who has been told to flush and has not answered yet."""
-        self._last_flush = 0
+        self._asked: dict[int, _Asked] = {}
+        """By number: what drivers were told to do with what they keep, and have not answered yet.
+        Numbers are below 0, so that a failure is never taken for that of a chat."""
+        self._last_asked = 0
         self._up: set[DriverProcess] = set()
 
     def configs(self) -> list[ModelConfig]:
@@ -78,6 +99,7 @@ class Models:
                 slots=s.at_a_time,
                 default=s.name == self._default,
                 pausable=PAUSABLE if s.driver == "llama" else 0,
+                snapshots=s.driver == "llama" and self._snapshots,
                 fallbacks=tuple(self._fallbacks.get(s.name, ())),
                 agents=frozenset(a for a, model in self._defaults.items() if model == s.name),
             )
@@ -151,22 +173,54 @@ class Models:
                     nursery.start_soon(self._flush, model, process)
 
     async def _flush(self, model: str, process: DriverProcess) -> None:
-        self._last_flush += 1
-        number, done = self._last_flush, trio.Event()
-        self._flushes[number] = process, done
+        with suppress(WorldError):  # it is gone, and its memory with it
+            await self._ask(model, process, p.Flush)
+
+    async def snapshot(
+        self, model: str, messages: tuple[Message, ...], path: str, owner: str
+    ) -> int:
+        """Have the living driver of ``model`` write what it holds of these messages to ``path``;
+        returns their tokens, 0 where it holds none and wrote nothing. Raises what the driver fails
+        with, ``EPIPE`` where it is not up or dies."""
+        snapshot = partial(p.Snapshot, messages=messages, path=path, owner=owner)
+        return await self._ask(model, self._living(model), snapshot)
+
+    async def restore(self, model: str, path: str, owner: str) -> int:
+        """Have the living driver of ``model`` take in a state; returns its tokens, 0 where it has
+        no room. Raises as :meth:`snapshot`, ``ESTALE`` for another model file's."""
+        restore = partial(p.Restore, path=path, owner=owner)
+        return await self._ask(model, self._living(model), restore)
+
+    def _living(self, model: str) -> DriverProcess:
+        process = self._lives.get(model)
+        if process is None or process not in self._up:
+            raise WorldError(f"the driver of {model} is not up", errno=Errno.EPIPE)
+        return process
+
+    async def _ask(
+        self, model: str, process: DriverProcess, make: Callable[[int], p.ToProcess]
+    ) -> int:
+        """Have a driver do something with what it keeps; returns for how many tokens."""
+        self._last_asked -= 1
+        number = self._last_asked
+        asked = self._asked[number] = _Asked(process)
         try:
-            try:
-                process.send(p.Flush(number))
-            except IsovistError:
-                process.kill()
+            process.send(make(number))
             with trio.move_on_after(FLUSH_S):
-                await done.wait()
-            if not done.is_set():
-                log.warning("driver does not forget, stopping it", model=model)
+                await asked.done.wait()
+            if not asked.done.is_set():
+                log.warning("driver does not answer, stopping it", model=model)
                 process.kill()
-                await done.wait()
+                await asked.done.wait()
         finally:
-            del self._flushes[number]
+            del self._asked[number]
+        match asked.answer:
+            case p.Kept():
+                return asked.answer.tokens
+            case p.RequestFailed():
+                raise error(asked.answer.errno, asked.answer.message)
+            case _:
+                raise WorldError(f"the driver of {model} is gone", errno=Errno.EPIPE)
 
     def load(self, model: str) -> p.Load | None:
         """What the driver of ``model`` last said of its slots, cells and memory, while it lives."""
@@ -225,6 +279,8 @@ class Models:
                             logprobs=message.logprobs,
                         )
                     )
+                case p.RequestFailed() if message.key in self._asked:
+                    self._asked[message.key].answered(message)
                 case p.RequestFailed():
                     self._dispatch(
                         ev.DriverDone(
@@ -238,8 +294,8 @@ class Models:
                             field=message.field,
                         )
                     )
-                case p.Kept() if message.id in self._flushes:
-                    self._flushes[message.id][1].set()
+                case p.Kept() if message.id in self._asked:
+                    self._asked[message.id].answered(message)
                 case p.Load():
                     self._loads[model] = message
                     load = ModelLoad(
@@ -271,9 +327,9 @@ class Models:
 
         death = await process.run(receive)
         self._up.discard(process)
-        for flushed, done in self._flushes.values():
-            if flushed is process:
-                done.set()
+        for asked in self._asked.values():
+            if asked.process is process:
+                asked.done.set()
         if self._lives.get(model) is process:
             del self._lives[model]
             self._loads.pop(model, None)

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.syscalls.messages import Record
-from isovist.syscalls.operations import Lapsed, Op, Outcome, Query, Receipt, Restored, Selection
-from isovist.syscalls.records import Usage, View
+from isovist.syscalls.operations import (
+    Context,
+    Lapsed,
+    Op,
+    Outcome,
+    Query,
+    Receipt,
+    Restored,
+    Selection,
+)
+from isovist.syscalls.records import SavedContext, Usage, View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
 Groups = dict[tuple[str, str], tuple[str, ...]]
 """By axis (``users`` or ``agents``) and name: the members, sorted."""
 Owed = tuple[list[str], int]
-"""What a scrub owes: receipts that were asked for, and how often something was dropped."""
+"""What a scrub owes: receipts that were asked for, and how often a unit was dropped. Where it is
+neither, what is to be erased was in no unit, so the kernel gave it to no model."""
 
 
 class Backend(Protocol):
     """A store of units.
 
-    ``commit``, ``save_*`` and ``purge`` may be called in any one thread at a time (the writer's),
-    ``scrub`` and ``backup`` in any; everything else belongs to the loop's thread.
+    ``commit``, ``save_*``, ``drop_*`` and ``purge`` may be called in any one thread at a time (the
+    writer's), ``scrub`` and ``backup`` in any; everything else belongs to the loop's thread.
     """
 
     @property
@@ -71,6 +82,30 @@ class Backend(Protocol):
 
     def groups(self) -> Groups: ...
 
+    # -- contexts
+
+    def save_context(self, ready: Ready, most: int, most_bytes: int) -> str:
+        """Make a context durable, in place of what its pair kept under its name, of which this is
+        the id (empty: nothing). Raises ``EDQUOT`` where the pair would keep more than ``most``, or
+        more than ``most_bytes`` of messages; and :class:`WorldError`."""
+        ...
+
+    def context(self, user: str, agent: str, name: str) -> Context | None:
+        """The only read of a context's text, by the pair that keeps it."""
+        ...
+
+    def contexts(self, user: str, agent: str) -> tuple[SavedContext, ...]:
+        """What the pair keeps, by name."""
+        ...
+
+    def drop_context(self, user: str, agent: str, name: str) -> str:
+        """Remove it, durably; its id (empty: there was none). Raises :class:`WorldError`."""
+        ...
+
+    def context_ids(self) -> frozenset[str]:
+        """The ids of all contexts: which files of models' states mean anything."""
+        ...
+
     # -- the end of a unit
 
     def owned(self, user: str) -> tuple[tuple[str, int], ...]:
@@ -79,7 +114,7 @@ class Backend(Protocol):
         ...
 
     def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
-        """Remove all that :meth:`owned` names, the user's memberships and grants, in one
+        """Remove all that :meth:`owned` names, the user's contexts, memberships and grants, in one
         transaction; the outcomes of the ``Drop`` of each, to be applied. Raises
         :class:`WorldError`."""
         ...

@@ -117,6 +117,24 @@ def scrubbed(db: sqlite3.Connection, count: int) -> None:
     db.execute("DELETE FROM meta WHERE name = 'dropped' AND value = ?", (count,))
 
 
+def shed_noted(db: sqlite3.Connection) -> None:
+    """Text went that no unit and no model's cache holds (a context's): a scrub has work to do."""
+    db.execute(
+        "INSERT INTO meta (name, value) VALUES ('shed', 1)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+    )
+
+
+def shed(db: sqlite3.Connection) -> int:
+    """How often that was since the last scrub."""
+    found = db.execute("SELECT value FROM meta WHERE name = 'shed'").fetchone()
+    return int(found[0]) if found else 0
+
+
+def shed_scrubbed(db: sqlite3.Connection, count: int) -> None:
+    db.execute("DELETE FROM meta WHERE name = 'shed' AND value = ?", (count,))
+
+
 def shrink(db: sqlite3.Connection) -> None:
     """Words that no chunk holds go, and freed pages leave the file. Outside a transaction."""
     db.execute("DELETE FROM terms WHERE tid NOT IN (SELECT tid FROM frequencies)")

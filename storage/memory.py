@@ -14,6 +14,7 @@ from heapq import nsmallest
 import msgspec
 
 from isovist.storage.backend import Grants, Groups, Owed
+from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
@@ -43,6 +44,7 @@ from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     NEXT_ROUND,
+    Context,
     Drop,
     Expire,
     Lapsed,
@@ -57,7 +59,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Usage, View
+from isovist.syscalls.records import SavedContext, Usage, View
 
 
 class _Row(msgspec.Struct):
@@ -89,6 +91,8 @@ class MemoryStore:
         self._grants: Grants = {}
         self._groups: Groups = {}
         self._receipts: dict[str, Receipt] = {}
+        self._contexts: dict[tuple[str, str, str], Ready] = {}
+        """By user, agent and name."""
 
     @property
     def key(self) -> bytes:
@@ -327,6 +331,39 @@ class MemoryStore:
     def groups(self) -> Groups:
         return dict(sorted(self._groups.items()))
 
+    def save_context(self, ready: Ready, most: int, most_bytes: int) -> str:
+        context = ready.context
+        key = context.user, context.agent, context.name
+        others = [one for at, one in self._contexts.items() if at[:2] == key[:2] and at != key]
+        check_room(len(others), sum(o.bytes for o in others), ready.bytes, most, most_bytes)
+        replaced = self._contexts.get(key)
+        self._contexts[key] = ready
+        return replaced.context.id if replaced else ""
+
+    def context(self, user: str, agent: str, name: str) -> Context | None:
+        found = self._contexts.get((user, agent, name))
+        return found.context if found else None
+
+    def contexts(self, user: str, agent: str) -> tuple[SavedContext, ...]:
+        return tuple(
+            SavedContext(
+                name=ready.context.name,
+                model=ready.context.model,
+                messages=len(ready.context.messages),
+                bytes=ready.bytes,
+                saved_at=ready.context.saved_at,
+            )
+            for key, ready in sorted(self._contexts.items())
+            if key[:2] == (user, agent)
+        )
+
+    def drop_context(self, user: str, agent: str, name: str) -> str:
+        dropped = self._contexts.pop((user, agent, name), None)
+        return dropped.context.id if dropped else ""
+
+    def context_ids(self) -> frozenset[str]:
+        return frozenset(ready.context.id for ready in self._contexts.values())
+
     def owned(self, user: str) -> tuple[tuple[str, int], ...]:
         return tuple(
             (id_, row.version)
@@ -351,6 +388,8 @@ class MemoryStore:
             self._records[call] = without_user(record, user, gone) or record
         for agent, (users, scopes) in self.grants().items():
             self.save_grant(agent, without(user, users), scopes)
+        for key in [key for key in self._contexts if key[0] == user]:
+            del self._contexts[key]
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))
@@ -393,7 +432,9 @@ class MemoryStore:
         raise CallerError("a store in memory has no file to copy", errno=Errno.ENOSYS)
 
     def statistics(self) -> dict[str, int]:
-        return self._engine.statistics()
+        held = sum(ready.bytes for ready in self._contexts.values())
+        kept = {"contexts": len(self._contexts), "context_bytes": held}
+        return {**self._engine.statistics(), **kept}
 
     def close(self) -> None:
         pass

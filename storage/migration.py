@@ -24,6 +24,8 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
         elif found == 2:  # the same without this index
             (by_expiry,) = (made for made in schema.MEMORY if "units_by_expiry" in made)
             db.execute(by_expiry)
+        if found < 4:
+            db.execute(schema.CONTEXTS)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")
     except BaseException:

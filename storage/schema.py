@@ -15,7 +15,7 @@ from isovist.syscalls.errors import WorldError
 
 APPLICATION = 0x49534F56
 """``ISOV``: says in the file's header whose file it is."""
-VERSION = 3
+VERSION = 4
 """The schema's version. An older file is brought up to date at open, a newer one refused."""
 PAGE = 4096
 """Bytes of a page of a new file. A write touches some 35 pages, most of them of frequencies: small
@@ -36,6 +36,20 @@ GRANTS = """CREATE TABLE grants (
     users  BLOB NOT NULL,
     scopes BLOB NOT NULL
 ) WITHOUT ROWID"""
+
+# A conversation of a pair, under a name. id names the file of what its model holds of it.
+CONTEXTS = """CREATE TABLE contexts (
+    user     TEXT NOT NULL,
+    agent    TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    id       TEXT NOT NULL,
+    model    TEXT NOT NULL,
+    saved_at INTEGER NOT NULL,
+    messages INTEGER NOT NULL,
+    bytes    INTEGER NOT NULL,
+    body     BLOB NOT NULL,
+    PRIMARY KEY (user, agent, name)
+)"""
 
 # Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
 MEMORY = (
@@ -225,7 +239,7 @@ def create(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            for statement in (META, RECORDS, GRANTS, *MEMORY):
+            for statement in (META, RECORDS, GRANTS, CONTEXTS, *MEMORY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")

@@ -20,12 +20,13 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from isovist.storage import gaps, indexing, life, registers, restore, schema, words
+from isovist.storage import contexts, gaps, indexing, life, registers, restore, schema, words
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.backup import backup
 from isovist.storage.blas import one_thread
 from isovist.storage.changes import Change
 from isovist.storage.commit import Commit
+from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.engines import Engine, Job, WholeEngine
 from isovist.storage.indexed import USUAL, IndexedEngine, Tuning
@@ -35,6 +36,7 @@ from isovist.storage.snapshot import Readers, Snapshot
 from isovist.syscalls.errors import Errno, KernelError, WorldError
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
+    Context,
     Drop,
     Lapsed,
     Op,
@@ -45,7 +47,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Partition, Usage, View
+from isovist.syscalls.records import Partition, SavedContext, Usage, View
 
 T = TypeVar("T")
 
@@ -306,6 +308,7 @@ class Store:
             def also() -> None:
                 life.ask(self._db, receipt, now)
                 registers.forget_user(self._db, user, {drop.id for drop in drops})
+                contexts.forget_user(self._db, user)
 
             return self._commit(drops, also)
 
@@ -320,12 +323,13 @@ class Store:
     def owed(self) -> Owed | None:
         with self._typed():
             asked, dropped = life.waiting(self._reader), life.dropped(self._reader)
-            return (asked, dropped) if asked or dropped else None
+            return (asked, dropped) if asked or dropped or life.shed(self._reader) else None
 
     def scrub(self, now: int, owed: Owed | None = None) -> bool:
         with self._lock, self._typed():
             asked, dropped = owed or (life.waiting(self._db), life.dropped(self._db))
-            if not asked and not dropped:
+            shed = life.shed(self._db)
+            if not asked and not dropped and not shed:
                 return True
             self._tids.clear()
             words.forget()
@@ -339,6 +343,7 @@ class Store:
         with self._lock, self._typed(), self._transaction():
             life.issue(self._db, asked, now)
             life.scrubbed(self._db, dropped)
+            life.shed_scrubbed(self._db, shed)
         return True
 
     def verify(self) -> list[str]:
@@ -382,6 +387,34 @@ class Store:
         with self._typed():
             return registers.groups(self._reader)
 
+    # -- contexts
+
+    def save_context(self, ready: Ready, most: int, most_bytes: int) -> str:
+        with self._lock, self._typed(), self._transaction():
+            replaced = contexts.save(self._db, ready, most, most_bytes)
+            if replaced:
+                life.shed_noted(self._db)
+            return replaced
+
+    def context(self, user: str, agent: str, name: str) -> Context | None:
+        with self._typed():
+            return contexts.find(self._reader, user, agent, name)
+
+    def contexts(self, user: str, agent: str) -> tuple[SavedContext, ...]:
+        with self._typed():
+            return contexts.kept(self._reader, user, agent)
+
+    def drop_context(self, user: str, agent: str, name: str) -> str:
+        with self._lock, self._typed(), self._transaction():
+            dropped = contexts.drop(self._db, user, agent, name)
+            if dropped:
+                life.shed_noted(self._db)
+            return dropped
+
+    def context_ids(self) -> frozenset[str]:
+        with self._typed():
+            return contexts.ids(self._reader)
+
     def backup(self, path: str) -> int:
         return backup(self._path, Path(path))
 
@@ -389,7 +422,10 @@ class Store:
         """The engine's sizes, and the file's bytes (with its log)."""
         logs = (Path(f"{self._path}{suffix}") for suffix in ("", "-wal"))
         size = sum(path.stat().st_size for path in logs if path.exists())
-        return {**self._engine.statistics(), "bytes": size}
+        with self._typed():
+            count, held = contexts.sizes(self._reader)
+        kept = {"contexts": count, "context_bytes": held}
+        return {**self._engine.statistics(), **kept, "bytes": size}
 
     def close(self) -> None:
         with self._lock:

@@ -37,7 +37,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, ModelQueue, Unit, Usage
+from isovist.syscalls.records import Message, ModelQueue, SavedContext, Unit, Usage
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
 
 HIGH_WATER = 64 * 1024
@@ -359,6 +359,34 @@ class AsyncClient:
         """Like :meth:`chat`, giving the text as it is made."""
         request = m.Chat(messages=conversation(prompt), stream=True, **options)
         return AsyncStream(await self.submit(request))
+
+    async def context_save(
+        self,
+        name: str,
+        messages: Sequence[Message],
+        model: str = "",
+        **options: Unpack[CallOptions],
+    ) -> m.ContextSaved:
+        """Keep a conversation under ``name``, with what ``model`` holds computed of it."""
+        said = conversation(messages)
+        request = m.ContextSave(name=name, messages=said, model=model, **options)
+        return await self._ask(request, m.ContextSaved)
+
+    async def context_load(
+        self, name: str, warm: bool = True, **options: Unpack[CallOptions]
+    ) -> m.ContextLoaded:
+        """The conversation of that name; with ``warm`` its model gets its state back."""
+        request = m.ContextLoad(name=name, warm=warm, **options)
+        return await self._ask(request, m.ContextLoaded)
+
+    async def contexts(self, **options: Unpack[CallOptions]) -> tuple[SavedContext, ...]:
+        """What this agent keeps with this user, by name."""
+        reply = await self._ask(m.ContextList(**options), m.Contexts)
+        return reply.contexts
+
+    async def context_drop(self, name: str, **options: Unpack[CallOptions]) -> m.Done:
+        """Remove a context, its text and its model's state."""
+        return await self._ask(m.ContextDrop(name=name, **options), m.Done)
 
     async def models(self, **options: Unpack[CallOptions]) -> m.ModelList:
         return await self._ask(m.Models(**options), m.ModelList)

@@ -37,6 +37,8 @@ class Errno(IntEnum):
     """The other end of the channel is gone."""
     ENOSYS = 38
     """No such syscall in this ABI version."""
+    EDQUOT = 122
+    """What may be kept of this kind is kept; the same request may succeed when some is dropped."""
     ESTALE = 116
     """A compare-and-swap met a newer version."""
     EPROTO = 71

@@ -25,6 +25,7 @@ from isovist.syscalls.records import (
     ModelQueue,
     Process,
     Round,
+    SavedContext,
     Seen,
     Stream,
     Timings,
@@ -479,12 +480,48 @@ class Metering(Call, frozen=True, array_like=True, kw_only=True, tag=40):
     until: str | None = None
 
 
+class ContextSave(Call, frozen=True, array_like=True, kw_only=True, tag=41):
+    """Keep a conversation of this agent with this user under ``name``, in place of what had that
+    name. The reply comes when its text is durable; secrets in it are replaced, as in memories.
+
+    What ``model`` (default: the agent's own) holds computed of these very messages is kept as well
+    where its driver can; without it the conversation is computed again from the text. At most
+    512 KiB a context (``EMSGSIZE``), 64 contexts and 8 MiB a pair (``EDQUOT``). One save or drop of
+    a name at a time (``EAGAIN``).
+    """
+
+    name: str
+    messages: tuple[Message, ...]
+    model: str = ""
+
+
+class ContextLoad(Call, frozen=True, array_like=True, kw_only=True, tag=42):
+    """The conversation that is kept under ``name`` (``ENOENT``: none of this pair is). Unless
+    ``warm`` is false, what is kept of its model's state is given back to the model first, which is
+    started for that; the text comes without where that takes longer than 30 s or fails."""
+
+    name: str
+    warm: bool = True
+
+
+class ContextList(Call, frozen=True, array_like=True, kw_only=True, tag=43):
+    """The contexts of this agent with this user, by name."""
+
+
+class ContextDrop(Call, frozen=True, array_like=True, kw_only=True, tag=44):
+    """Remove the context ``name``, its text and its model's state (``ENOENT``: there is none). It
+    is durable when the reply comes, and soon nothing of it is left in any file of the store."""
+
+    name: str
+
+
 Request = (
     Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
     | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
     | Expire | Rescope | Groups | GroupChange | ViewOf | MemorySearch | MemoryRead
     | SessionSearch | FullContext | MemoryFiles | Prefetch | ForgetMatching | ForgetUser
     | ReceiptOf | Export | Import | Backup | Statistics | Schedule | Metering
+    | ContextSave | ContextLoad | ContextList | ContextDrop
 )  # fmt: skip
 
 
@@ -787,11 +824,45 @@ class Metered(Reply, frozen=True, array_like=True, kw_only=True, tag=130):
     usage: tuple[Usage, ...]
 
 
+class ContextSaved(Reply, frozen=True, array_like=True, kw_only=True, tag=131):
+    """The text is durable. ``bytes`` are those of its messages (as MessagePack), ``replaced``
+    says that the name had another, ``secrets`` what the secrets guard replaced, how many of each
+    type. ``tokens`` of it are kept as the state of ``model`` (0: none is)."""
+
+    name: str
+    model: str
+    user: str
+    rule: str
+    bytes: int
+    replaced: bool = False
+    tokens: int = 0
+    secrets: dict[str, int] = {}
+
+
+class ContextLoaded(Reply, frozen=True, array_like=True, kw_only=True, tag=132):
+    """The conversation as it is kept. ``tokens`` of it are warm: ``model`` holds them and need not
+    compute them for the pair's next chat that begins so (0: it computes all from the text)."""
+
+    name: str
+    model: str
+    user: str
+    rule: str
+    messages: tuple[Message, ...]
+    saved_at: int
+    tokens: int = 0
+
+
+class Contexts(Reply, frozen=True, array_like=True, kw_only=True, tag=133):
+    contexts: tuple[SavedContext, ...]
+    user: str
+    rule: str
+
+
 AnyReply = (
     Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
     | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
-    | Imported | BackedUp | Figures | Queues | Metered
+    | Imported | BackedUp | Figures | Queues | Metered | ContextSaved | ContextLoaded | Contexts
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -835,6 +906,10 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     Statistics: Figures,
     Schedule: Queues,
     Metering: Metered,
+    ContextSave: ContextSaved,
+    ContextLoad: ContextLoaded,
+    ContextList: Contexts,
+    ContextDrop: Done,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -879,5 +954,9 @@ NAMES: dict[type[Call], str] = {
     Statistics: "statistics",
     Schedule: "schedule",
     Metering: "metering",
+    ContextSave: "context.save",
+    ContextLoad: "context.load",
+    ContextList: "context.list",
+    ContextDrop: "context.drop",
 }
 """The name of each syscall, as documents, logs and audit records write it."""

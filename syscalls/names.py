@@ -16,6 +16,9 @@ LAST_VERSION = 1 << 62
 """The highest version of a unit that is taken in or changed: the next ones fit 64 bits too."""
 LAST_TIME = 9_223_372_036_854_775_000
 """The last microsecond, in ns, that 64 bits hold; none is further from 1970, either way."""
+MAX_CONTEXT = 512 * 1024
+"""Bytes of MessagePack that the messages of one saved context take, as they are kept: it fits a
+frame whatever else stands there."""
 MAX_FRAME = 1 << 20
 """Bytes in the body of one frame."""
 

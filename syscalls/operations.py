@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from isovist.syscalls.records import Hit, Mode, Partition, Unit
+from isovist.syscalls.records import Hit, Message, Mode, Partition, Unit
 
 NEXT_ROUND = -1
 """As ``Put.round``: one more than the highest round of its session that is stored (1 in a new
@@ -292,3 +292,16 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     lacking: tuple[tuple[int, str, int, tuple[str, ...]], ...] = ()
     """(seq, unit id, version, chunk texts) of each unit without vectors."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation of the pair (``user``, ``agent``) that is kept under ``name``. ``id`` is
+    opaque and of this one save alone: what a model holds of it lies in a file of that name."""
+
+    user: str
+    agent: str
+    name: str
+    id: str
+    model: str
+    messages: tuple[Message, ...]
+    saved_at: int

@@ -414,3 +414,14 @@ class ModelQueue(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     output_tokens: int = 0
     clients: tuple[ModelClient, ...] = ()
+
+
+class SavedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that is kept under a name: for which model, how many messages, their bytes
+    (as MessagePack), and since when (ns since 1970 UTC)."""
+
+    name: str
+    model: str
+    messages: int
+    bytes: int
+    saved_at: int

@@ -41,6 +41,7 @@ SHOWN = (
     records.Seen,
     records.Round,
     records.MemoryFile,
+    records.SavedContext,
 )
 """The records that requests and replies hold."""
 

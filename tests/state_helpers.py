@@ -37,7 +37,10 @@ class Desk:
         fields: dict[str, Any] = {
             "secret": b"secret",
             "grants": GRANTS,
-            "models": (ModelConfig("small", "scripted", 2048), ModelConfig("wide", "x", 1024, 2)),
+            "models": (
+                ModelConfig("small", "scripted", 2048),
+                ModelConfig("wide", "x", 1024, 2, snapshots=True),
+            ),
         }
         self.state = State(**{**fields, **more})
         self.now = 1

@@ -50,11 +50,10 @@ async def test_a_receipt_comes_when_drivers_have_flushed_and_snapshots_are_gone(
         sent: list[p.ToProcess] = []
         send = process.send
         monkeypatch.setattr(process, "send", lambda message: (sent.append(message), send(message)))
-        kernel.config.snapshots.mkdir()
         snapshot = kernel.config.snapshots / "talk"
         snapshot.write_text("the canary sings")
         assert await forgotten(k)
-        assert sent == [p.Flush(1)]
+        assert sent == [p.Flush(-1)]
         assert not snapshot.exists()
         assert kernel.models.process("scripted") is process
 
@@ -92,10 +91,17 @@ async def test_a_driver_that_does_not_flush_is_killed_and_its_memory_with_it(
 async def test_a_start_that_owes_no_scrub_keeps_snapshots() -> None:
     with short_folder() as folder:
         async with running(Path(folder)) as kernel:
-            kernel.config.snapshots.mkdir()
-            snapshot = kernel.config.snapshots / "talk"
+            async with client(kernel, "one") as k:
+                await k.context_save("talk", said("so"))
+            (id_,) = kernel.store.context_ids()
+            snapshot = kernel.config.snapshots / id_
             snapshot.write_text("so")
+            # A context that is gone, and a file that was being written when all ended.
+            orphans = [snapshot.with_name("x0"), snapshot.with_name(f"{id_}.part")]
+            for orphan in orphans:
+                orphan.write_text("so")
         async with running(Path(folder)) as kernel, client(kernel, "one", operator=True) as k:
             await k.remember("a fact")
             assert kernel.store.owed() is None
             assert snapshot.exists()
+            assert not any(orphan.exists() for orphan in orphans)

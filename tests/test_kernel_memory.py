@@ -306,7 +306,7 @@ SILENT = {
     m.Hello, m.Ping, m.Whoami, m.SessionOpen, m.Grant, m.Spawn, m.WaitPid, m.Kill, m.Exit,
     m.ListProcesses, m.Remember, m.Models, m.Cancel, m.ReceiptOf,
     m.Groups, m.GroupChange, m.Import, m.Backup, m.Statistics, m.Schedule,
-    m.Metering,
+    m.Metering, m.ContextSave, m.ContextLoad, m.ContextList, m.ContextDrop,
 }  # fmt: skip
 """Syscalls whose reply has no field that could hold a unit (checked below)."""
 

@@ -15,12 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from isovist.kernel.state import instructions as ins
 from isovist.kernel.state import sharing
 from isovist.kernel.state.audit import Audits
 from isovist.kernel.state.barrier import Barrier
 from isovist.kernel.state.calls import Generation
 from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
+from isovist.kernel.state.contexts import Contexts, whom
 from isovist.kernel.state.core import Channel, State
 from isovist.kernel.state.drivers import Driver, Drivers
 from isovist.kernel.state.forgetting import Forgetting
@@ -307,6 +309,27 @@ def _keeps_what_was_said(self: Generation) -> None:
     self.charged = 0
 
 
+def _answers_before_the_disk(save: Any) -> Any:
+    def hasty(self: Contexts, channel: Channel, frame: int, request: m.ContextSave) -> None:
+        save(self, channel, frame, request)
+        call = self._state.calls[channel.calls[frame]]
+        user, rule = whom(call)
+        reply = m.ContextSaved(name=request.name, model="", user=user, rule=rule, bytes=1)
+        self._state.finish(call, reply)
+
+    return hasty
+
+
+def _loads_of_any_user(load: Any) -> Any:
+    def careless(self: Contexts, channel: Channel, frame: int, request: m.ContextLoad) -> None:
+        load(self, channel, frame, request)
+        found = self._state._out.pop()
+        assert isinstance(found, ins.FindContext)
+        self._state.emit(ins.FindContext(found.key, "ana", "mail", found.name))
+
+    return careless
+
+
 BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a barrier that snapshots nothing": (Barrier, "wait", lambda _: _sees_no_write),
     "an older unit as acknowledgement": (Barrier, "wait", _trusts_older_units),
@@ -336,6 +359,8 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
         "anew",
         lambda _: _keeps_what_was_said,
     ),
+    "a context that is told before it is stored": (Contexts, "_save", _answers_before_the_disk),
+    "a context of another pair": (Contexts, "_load", _loads_of_any_user),
     "more requests than slots": (Drivers, "pump", lambda _: _ignores_slots),
 }
 

@@ -73,6 +73,8 @@ def test_select_is_the_only_public_door_to_units(kind: type) -> None:
                 "save_records", "groups", "save_group"}  # fmt: skip
     harmless |= {"job", "run", "finish", "stop_upkeep"}  # upkeep, which answers nobody
     harmless |= {"backup"}  # copies the file for the operator, and reads no unit
+    # Conversations that a pair keeps are no units, and are in no view.
+    harmless |= {"save_context", "context", "contexts", "drop_context", "context_ids"}
     # Ids and counts alone.
     harmless |= {"owned", "owed", "purge", "receipt", "scrub", "usage", "verify", "expired"}
     assert doors - harmless <= {"select", "commit", "apply", "load", "restore"}

@@ -239,14 +239,41 @@ class Cells:
         self._held[sequence].state, self._held[sequence].passing = "empty", False
 
     def find(self, prompt: Sequence[int], owner: str = "") -> tuple[list[int], Any] | None:
-        """The tokens and the state of what is held of the owner's own and begins ``prompt`` in the
-        longest way."""
-        source = self._source(Wanted(prompt, owner, 0))
+        """The longest beginning of ``prompt`` that is held of the owner's own, as tokens and their
+        state: of what was computed after it, nothing. ``None``: it is not held, or not now."""
+        wanted = Wanted(prompt, owner, 0)
+        source = self._source(wanted)
         if source is None:
             return None
-        if isinstance(source, Saved):
-            return source.tokens, source.state
-        return list(source.tokens), self._holder.save(source.number)
+        size = self._usable(source, wanted)
+        whole = size == len(source.tokens)
+        state = self._state(source) if whole else self._beginning(source, size)
+        return None if state is None else (list(source.tokens[:size]), state)
+
+    def _state(self, source: Held | Saved) -> Any:
+        return self._holder.save(source.number) if isinstance(source, Held) else source.state
+
+    def _beginning(self, source: Held | Saved, size: int) -> Any:
+        """The state of the first ``size`` tokens of ``source``; ``None`` where there is no sequence
+        to cut it on. A sequence that is borrowed for that holds the same as before."""
+        if isinstance(source, Held) and source.state != "running":
+            place = source
+        else:
+            rest = [held for held in self._held if held.state != "running"]
+            if not rest:
+                return None
+            place = min(rest, key=lambda held: len(held.tokens))
+        number = place.number
+        before = self._holder.save(number) if place.tokens else None
+        try:
+            there = place is source or self._holder.load(number, self._state(source))
+            cut = there and self._holder.cut(number, size) == size
+            return self._holder.save(number) if cut else None
+        finally:
+            if before is None:
+                self._holder.cut(number, 0)
+            elif not self._holder.load(number, before):
+                self.clear(number)
 
     def keep(self, tokens: list[int], state: Any, owner: str = "", head: int = 0) -> bool:
         """Put a state into host memory; false where it is larger than all there is. Others make

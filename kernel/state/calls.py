@@ -41,17 +41,21 @@ class Step(Enum):
     SPAWN = auto()
     EXIT = auto()
     LOOKUP = auto()
+    SAVE = auto()
+    WARM = auto()
 
 
 _NEXT: dict[Step, frozenset[Step]] = {
-    Step.NEW: frozenset(Step) - {Step.NEW, Step.DECODE, Step.KEEP},
+    Step.NEW: frozenset(Step) - {Step.NEW, Step.DECODE, Step.KEEP, Step.WARM},
     Step.BARRIER: frozenset({Step.RETRIEVE}),
     Step.LOCATE: frozenset({Step.COMMIT}),
     Step.RETRIEVE: frozenset({Step.RENDER, Step.COMMIT}),
     # A forgotten unit is gone; then what comes from it is looked for.
     Step.COMMIT: frozenset({Step.RETRIEVE, Step.LOOKUP}),
+    # The text of a context is durable, or found; then its model writes its state, or takes it in.
+    Step.SAVE: frozenset({Step.WARM}),
     # An import has units, and groups and grants, to be made durable.
-    Step.LOOKUP: frozenset({Step.COMMIT, Step.RETRIEVE}),
+    Step.LOOKUP: frozenset({Step.COMMIT, Step.RETRIEVE, Step.WARM}),
     Step.RENDER: frozenset({Step.QUEUE}),
     # Another model is asked with a prompt of its own, when one is down.
     Step.QUEUE: frozenset({Step.DECODE, Step.RENDER}),
@@ -101,6 +105,11 @@ class Call:
     @property
     def name(self) -> str:
         return NAMES[type(self.request)]
+
+    @property
+    def owner(self) -> str:
+        """As whom drivers know the pair of this call. No agent's name holds a ``/``."""
+        return f"{self.agent}/{self.resolved.user if self.resolved else ''}"
 
     def to(self, step: Step, now: int, word: str = "") -> None:
         """Move to ``step``. Raises :class:`KernelError` where it may not follow."""

@@ -20,6 +20,7 @@ from isovist.kernel.state.barrier import Barrier
 from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
+from isovist.kernel.state.contexts import Contexts
 from isovist.kernel.state.drivers import Drivers, ModelConfig
 from isovist.kernel.state.exports import Exports
 from isovist.kernel.state.forgetting import Forgetting
@@ -122,6 +123,7 @@ class State:
             **self.exports.readings(),
         }
         self.chats = Chats(self)
+        self.contexts = Contexts(self)
         self.metering = Metering(self)
         self.audits = Audits(self)
         scheduling = scheduling or Scheduling()
@@ -144,6 +146,7 @@ class State:
             **self.recall.syscalls(),
             **self.forgetting.syscalls(),
             **self.chats.syscalls(),
+            **self.contexts.syscalls(),
             **self.audits.syscalls(),
             **self.admission.syscalls(),
             **self.metering.syscalls(),
@@ -162,6 +165,7 @@ class State:
             **self.sweeping.events(),
             **self.exports.events(),
             **self.chats.events(),
+            **self.contexts.events(),
             **self.audits.events(),
             **self.drivers.events(),
             **self.metering.events(),
@@ -414,6 +418,9 @@ class State:
             if what == "deadline" and call.step is Step.KEEP:
                 # The model has answered: a slow disk does not take the answer away.
                 self.chats.kept(call)
+            elif call.step is Step.WARM or what == "warm":
+                # Nor does a slow model keep a text back.
+                self.contexts.cold(call)
             elif what == "deadline" and self.forgetting.is_done(call):
                 self.forgetting.answer(call)
             elif what == "deadline":
@@ -425,6 +432,7 @@ class State:
                 self.memory.barrier_timed_out(call)
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
+        self.contexts.answered(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
             self.forgetting.answer(call)
@@ -470,6 +478,7 @@ class State:
             self.memory.validate()
             self.forgetting.validate()
             self.sweeping.validate()
+            self.contexts.validate()
             self.drivers.validate()
             self.admission.validate()
         except AssertionError as e:

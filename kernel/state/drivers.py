@@ -43,7 +43,7 @@ class ModelConfig:
     """A model as configured; ``context`` in tokens, ``slots`` requests decoded at a time.
     ``pausable``: how many more requests its driver keeps while they are paused; 0: it cannot.
     ``fallbacks``: the models that are asked, in this order, while it rests; ``agents``: whose
-    default it is."""
+    default it is. ``snapshots``: its driver writes what it holds of a conversation to a file."""
 
     name: str
     driver: str
@@ -53,6 +53,7 @@ class ModelConfig:
     pausable: int = 0
     fallbacks: tuple[str, ...] = ()
     agents: frozenset[str] = frozenset()
+    snapshots: bool = False
 
 
 @dataclass(slots=True)
@@ -216,7 +217,6 @@ class Drivers:
 
     def _decode(self, driver: Driver, call: Call) -> None:
         request, generation = _chat(call)
-        user = call.resolved.user if call.resolved else ""
         generation.tries += 1
         generation.charged = 0
         self._state.admission.begun(call)
@@ -230,7 +230,7 @@ class Drivers:
                 request.temperature,
                 request.seed,
                 request.stop,
-                f"{call.agent}/{user}",  # no agent's name holds a /
+                call.owner,
                 request.tools,
                 request.choice,
                 request.schema,
@@ -286,6 +286,8 @@ class Drivers:
         driver.load = ModelLoad(slots=0)
         driver.slots = event.slots or driver.config.slots
         driver.context = min(driver.config.context, event.context or driver.config.context)
+        # A chat that comes after a load finds what that has given back.
+        self._state.contexts.up(driver)
         self.pump(driver)
 
     def _load(self, event: ev.DriverLoad) -> None:
@@ -362,6 +364,7 @@ class Drivers:
         driver.load = ModelLoad(slots=0, loaded=0.0)
         if hopeless:
             driver.health.failed(self._state.now)
+        self._state.contexts.died(driver)
         kept = sorted(driver.running | driver.paused)
         driver.running, driver.paused = set(), set()
         for key in kept:

@@ -10,8 +10,8 @@ import msgspec
 
 from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
-from isovist.syscalls.operations import Candidate, Outcome, Receipt, Selection
-from isovist.syscalls.records import Logprob, ModelLoad, ToolCall, Usage
+from isovist.syscalls.operations import Candidate, Context, Outcome, Receipt, Selection
+from isovist.syscalls.records import Logprob, ModelLoad, SavedContext, ToolCall, Usage
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -167,6 +167,43 @@ class Lapsed(Event, frozen=True, kw_only=True, gc=False):
     soonest: int | None
     units: tuple[ops.Lapsed, ...] = ()
     look: int = 0
+
+
+class ContextSaved(Event, frozen=True, kw_only=True, gc=False):
+    """``context`` is durable, with ``secrets`` (by type) replaced in it. ``bytes`` of messages."""
+
+    key: int
+    context: Context
+    bytes: int
+    replaced: bool = False
+    secrets: dict[str, int] = {}
+
+
+class ContextFound(Event, frozen=True, kw_only=True, gc=False):
+    """The context asked for, or ``None``; ``state``: a file of its model's state is there."""
+
+    key: int
+    context: Context | None
+    state: bool = False
+
+
+class ContextsListed(Event, frozen=True, kw_only=True, gc=False):
+    key: int
+    contexts: tuple[SavedContext, ...]
+
+
+class ContextDropped(Event, frozen=True, kw_only=True, gc=False):
+    """It is gone, durably; not ``found``: there was none."""
+
+    key: int
+    found: bool
+
+
+class ContextKept(Event, frozen=True, kw_only=True, gc=False):
+    """So many ``tokens`` of a context were written to its file, or taken in from it."""
+
+    key: int
+    tokens: int
 
 
 class DriverUp(Event, frozen=True, kw_only=True, gc=False):

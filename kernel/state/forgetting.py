@@ -191,6 +191,7 @@ class Forgetting:
             self._state.barrier.removed(outcome.op.partition, outcome.id)
         self._state.users.forget(event.user)
         self._state.metering.forget(event.user)
+        self._state.contexts.forget(event.user)
         self._state.groups.forget(event.user)
         self._state.processes.unbind(event.user)
         self._state.groups.forget(event.user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from isovist.syscalls.messages import AnyReply, Record
-from isovist.syscalls.operations import Op, Query, Selection
+from isovist.syscalls.operations import Context, Op, Query, Selection
 from isovist.syscalls.records import Message, Tool, View
 
 
@@ -248,3 +248,59 @@ class Backup(Instruction, frozen=True, gc=False):
 
     key: int
     path: str
+
+
+class SaveContext(Instruction, frozen=True, gc=False):
+    """Make a context durable under its pair's limits: at most ``most``, and ``most_bytes`` of
+    messages; send ``ContextSaved``."""
+
+    key: int
+    context: Context
+    most: int
+    most_bytes: int
+
+
+class FindContext(Instruction, frozen=True, gc=False):
+    """Find the context of a pair by its name; send ``ContextFound``."""
+
+    key: int
+    user: str
+    agent: str
+    name: str
+
+
+class ListContexts(Instruction, frozen=True, gc=False):
+    """Find what a pair keeps; send ``ContextsListed``."""
+
+    key: int
+    user: str
+    agent: str
+
+
+class DropContext(Instruction, frozen=True, gc=False):
+    """Remove a context and the state kept with it; send ``ContextDropped``."""
+
+    key: int
+    user: str
+    agent: str
+    name: str
+
+
+class Snapshot(Instruction, frozen=True, gc=False):
+    """Have ``model`` write what it holds of its ``owner``'s conversation ``context`` to the file of
+    that context; send ``ContextKept``, with 0 tokens where that fails."""
+
+    key: int
+    model: str
+    context: Context
+    owner: str
+
+
+class Restore(Instruction, frozen=True, gc=False):
+    """Have ``model`` take in the file of ``context`` for ``owner``; send ``ContextKept``, with 0
+    tokens where that fails."""
+
+    key: int
+    model: str
+    context: Context
+    owner: str

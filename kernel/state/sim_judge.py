@@ -26,6 +26,8 @@ from isovist.syscalls.records import LEGS, Axis, Leg, Logprob, Partition, ToolCa
 
 LIVES = 2
 """Lives of a driver that one chat may see."""
+SAVES = 8
+"""Saves and drops of contexts that a channel may have under way."""
 CHOOSY = (m.Search, m.Chat, m.Prefetch)
 """They say which legs to wait for."""
 BOTH = (m.MemorySearch, m.SessionSearch)
@@ -35,7 +37,8 @@ AUDITED = (*CHOOSY, *BOTH, *RECALL)
 """Each of them leaves a record."""
 READERS = (*AUDITED, m.Read, m.MemoryList, m.ViewOf)
 CHANGES = (m.Update, m.Forget, m.Expire, m.Rescope, m.ForgetMatching)
-SERVED = (*READERS, *CHANGES, m.Remember)
+CONTEXTS = (m.ContextSave, m.ContextLoad, m.ContextList, m.ContextDrop)
+SERVED = (*READERS, *CHANGES, m.Remember, *CONTEXTS)
 """Requests that are for a user."""
 OPERATORS = (
     m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
@@ -180,6 +183,10 @@ class Judge:
         }
         self._groups = {key: set(members) for key, members in groups.items()}
         self._recall = RecallBooks(store)
+        self._said: dict[tuple[str | None, str, str], list[object]] = defaultdict(list)
+        """What each pair had saved under each name, by user, agent and name."""
+        self._saving: dict[int, tuple[tuple[str, str, str], int]] = {}
+        """By call: the name and the channel of saves and drops that the store has yet to answer."""
         self._writers: dict[tuple[Partition, int], Asked] = {}
         self._bound: dict[int, tuple[str, str, bool]] = {}
         self._exited: set[int] = set()
@@ -211,6 +218,10 @@ class Judge:
             ins.Purge: self._purge,
             ins.SaveGroup: self._save_group,
             ins.StartProcess: self._start_process,
+            ins.SaveContext: lambda i: self._saves(
+                i.key, (i.context.user, i.context.agent, i.context.name)
+            ),
+            ins.DropContext: lambda i: self._saves(i.key, (i.user, i.agent, i.name)),
             ins.Disconnect: self._disconnect,
             ins.Report: self._report,
         }
@@ -230,6 +241,8 @@ class Judge:
             self._wall = event.wall - event.now
         elif isinstance(event, ev.Purged):
             self._purged(event.user)
+        elif isinstance(event, ev.ContextSaved | ev.ContextDropped | ev.WorkFailed):
+            self._saving.pop(event.key, None)
         elif isinstance(event, ev.Exited | ev.SpawnFailed):
             self._exited.add(event.pid)
             self._bound.pop(event.pid, None)
@@ -346,6 +359,8 @@ class Judge:
             if asked.rule == "request" and asked.user and asked.user not in who.seen:
                 who.seen.append(asked.user)
         self._to_audit += isinstance(request, AUDITED)
+        if isinstance(request, m.ContextSave):
+            self._said[asked.user, who.agent, request.name].append(request.messages)
 
     def _in(self, of: str, name: str | None) -> set[str]:
         return {group for (kind, group), members in self._groups.items()
@@ -401,6 +416,7 @@ class Judge:
             writes = isinstance(request, (m.Remember, m.Import, *CHANGES))
             full = who.open >= self.limit or (writes and who.writes >= self.limit)
             full = full or (self.quotas and isinstance(request, m.Chat))
+            full = full or (isinstance(request, CONTEXTS) and self._busy(asked, request))
             demand(full, "EAGAIN below the limit")
         elif errno == Errno.EPERM and answer.field == "user":
             demand(asked.user is None, f"{_name(asked)} was refused a user that it may serve")
@@ -472,7 +488,8 @@ class Judge:
         )
         allowed = asked.who.operator or not isinstance(request, OPERATORS)
         demand(allowed, f"{_name(asked)} is served, and nobody is the operator")
-        if isinstance(reply, (*TELLING, m.Stored, m.Identity, m.Forgotten)):
+        owned = (m.Stored, m.Identity, m.Forgotten, m.ContextSaved, m.ContextLoaded, m.Contexts)
+        if isinstance(reply, (*TELLING, *owned)):
             demand(
                 (reply.user, reply.rule) == (asked.user, asked.rule), f"{reply} for the wrong user"
             )
@@ -495,6 +512,8 @@ class Judge:
         elif isinstance(reply, m.Matched):
             broken = self._recall.matched(asked, reply)
             demand(not broken, f"{_name(asked)}: {broken}")
+        elif isinstance(request, CONTEXTS):
+            self._context(asked, reply)
         elif isinstance(reply, m.ReceiptShown):
             broken = self._recall.receipt(asked, reply)
             demand(not broken, f"{_name(asked)}: {broken}")
@@ -529,6 +548,36 @@ class Judge:
             wished = asked.request.scope if isinstance(asked.request, m.Remember) else None
             narrowed = wished is not None and self._named(asked, wished) != to
             demand(bool(reply.note) == narrowed, f"{reply} is silent on its scope")
+
+    def _saves(self, key: int, name: tuple[str, str, str]) -> None:
+        asked = self._now
+        if asked is None or not isinstance(asked.request, m.ContextSave | m.ContextDrop):
+            raise Violation("a context is written that nobody wrote")
+        whose = asked.user, asked.who.agent, asked.request.name
+        demand(name == whose, f"{_name(asked)} writes {name}")
+        demand(not self._busy(asked, asked.request), "two writes of one context at once")
+        self._saving[key] = name, asked.channel
+
+    def _busy(self, asked: Asked, request: Any) -> bool:
+        """Nothing more of that name, or of that channel, may be written now."""
+        name = asked.user, asked.who.agent, getattr(request, "name", "")
+        mine = [channel for _, channel in self._saving.values() if channel == asked.channel]
+        return len(mine) >= SAVES or any(name == other for other, _ in self._saving.values())
+
+    def _context(self, asked: Asked, reply: m.AnyReply) -> None:
+        """A pair is told what it has saved itself, and a save is durable when it says so."""
+        request, pair = asked.request, (asked.user, asked.who.agent)
+        if isinstance(request, m.ContextSave):
+            stored = request.messages in self.store.saved
+            demand(stored, f"{_name(asked)} is told that it is saved, and it is not")
+        elif isinstance(reply, m.ContextLoaded):
+            mine = self._said[(*pair, reply.name)]
+            demand(reply.messages in mine, f"{reply} is what another pair has saved")
+        elif isinstance(reply, m.Contexts):
+            named = {name for (*whose, name), said in self._said.items()
+                     if tuple(whose) == pair and said}  # fmt: skip
+            told = {one.name for one in reply.contexts}
+            demand(told <= named, f"{_name(asked)} is told of {told - named}")
 
     def _fresh(self, asked: Asked, state: str, lagging: tuple[str, ...]) -> None:
         """An answer is fresh in each leg asked for, or says which is not."""

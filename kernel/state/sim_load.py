@@ -32,6 +32,8 @@ GROUPS: dict[tuple[str, str], tuple[str, ...]] = {
     ("agents", "bots"): ("mail", "plan"),
 }
 """At the start; the operator changes them as a run goes on."""
+NAMES = ("trip", "ana", "work")
+"""Of contexts, which all pairs have in common."""
 TEXTS = tuple(f"fact {n}" for n in range(12))
 
 Wait = Literal["both", "lexical", "none"]
@@ -137,6 +139,11 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.Expire, {"id": "u1", "version": 1, "at": "2026-01-31T09:00"}, "at"),
     (m.Rescope, {"id": "u1", "version": 0, "scope": "pair"}, "version"),
     (m.ViewOf, {"barrier_ms": 60_001}, "barrier_ms"),
+    (m.ContextSave, {"name": "a/b", **_user()}, "name"),
+    (m.ContextSave, {"name": "x", "messages": ()}, "messages"),
+    (m.ContextSave, {"name": "x", **_user(), "model": "nobody"}, "model"),
+    (m.ContextLoad, {"name": ""}, "name"),
+    (m.ContextDrop, {"name": "tab\t"}, "name"),
 )
 """(syscall, fields, the field at fault): each ends at once in an error that names the field."""
 
@@ -158,6 +165,8 @@ class Load:
         self.units: list[str] = []
         self.calls: list[str] = []
         self.pids: list[int] = []
+        self.said = 0
+        """Contexts that were asked to be saved so far."""
         self.sessions: list[str] = []
         """Opaque names, which readers may name."""
         self.receipts: list[str] = []
@@ -174,6 +183,7 @@ class Load:
             self._hello_again: 0.5, self._expire: 3, self._rescope: 8, self._view: 3,
             self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
             self._statistics: 0.5, self._schedule: 2, self._metering: 1,
+            self._context_save: 6, self._context_load: 5, self._contexts: 1, self._context_drop: 2,
         }  # fmt: skip
         self._makers = tuple(makers)
         # Each seed has its own taste.
@@ -336,6 +346,26 @@ class Load:
             **self._how(),
             **self._who(peer),
         )
+
+    def _context_save(self, peer: Peer) -> m.Request:
+        # No two say the same, so that what is loaded tells who has saved it.
+        self.said += 1
+        return m.ContextSave(
+            name=self.rng.choice(NAMES),
+            messages=(Message("user", f"{peer.agent} says {self.said}"),),
+            model=self.rng.choice(("", *self.models)),
+            **self._who(peer),
+        )
+
+    def _context_load(self, peer: Peer) -> m.Request:
+        warm = self.rng.random() < 0.8
+        return m.ContextLoad(name=self.rng.choice(NAMES), warm=warm, **self._who(peer))
+
+    def _contexts(self, peer: Peer) -> m.Request:
+        return m.ContextList(**self._who(peer))
+
+    def _context_drop(self, peer: Peer) -> m.Request:
+        return m.ContextDrop(name=self.rng.choice(NAMES), **self._who(peer))
 
     def _why(self, peer: Peer) -> m.Request:
         return m.Why(call=self.rng.choice(self.calls) if self.calls else "c0")

@@ -23,6 +23,7 @@ from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     NEXT_ROUND,
     Candidate,
+    Context,
     CountQuery,
     Drop,
     Expire,
@@ -42,7 +43,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Hit, Leg, Logprob, Partition, ToolCall, Unit, View
+from isovist.syscalls.records import Hit, Leg, Logprob, Partition, SavedContext, ToolCall, Unit, View
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 Numbered = Put | Replace | Expire | Move | Drop
@@ -123,6 +124,9 @@ class Store:
         """Units that came back by an import after they were forgotten."""
         self.results: dict[tuple[Partition, int], tuple[str, int, int] | None] = {}
         self.receipts: dict[str, Receipt] = {}
+        self.contexts: dict[tuple[str, str, str], Context] = {}
+        self.saved: list[object] = []
+        """The messages of every context that was ever stored."""
         self.lapsed: set[str] = set()
         """Units that were told to have expired."""
         self._same: dict[object, str] = {}
@@ -223,6 +227,7 @@ class Store:
         )
         for outcome in gone:
             del self.units[outcome.op.partition][outcome.id]
+        self.contexts = {key: one for key, one in self.contexts.items() if key[0] != user}
         self._forgotten(receipt, *mine)
         return gone
 
@@ -373,6 +378,12 @@ class World:
             ins.SaveGrant: self._save,
             ins.SaveGroup: self._save,
             ins.Backup: self._save,
+            ins.SaveContext: self._save_context,
+            ins.DropContext: self._drop_context,
+            ins.FindContext: self._find_context,
+            ins.ListContexts: self._list_contexts,
+            ins.Snapshot: self._keep,
+            ins.Restore: self._keep,
             ins.Meter: lambda i: self._soon(ev.Metered, key=i.key, usage=()),
             ins.Measure: lambda i: self._soon(ev.Measured, key=i.key, figures={}),
             ins.Audit: lambda i: self.records.__setitem__(i.record.call, i.record),
@@ -500,6 +511,50 @@ class World:
             self._soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
         else:
             self._soon(ev.Saved, key=i.key)
+
+    # -- contexts
+
+    def _save_context(self, i: ins.SaveContext) -> None:
+        context = i.context
+
+        def write() -> None:
+            if self.chance(self.faults.write):
+                self._tell(ev.WorkFailed, key=i.key, errno=Errno.EDQUOT, message="simulated")
+                return
+            key = context.user, context.agent, context.name
+            replaced = key in self.store.contexts
+            self.store.saved.append(context.messages)
+            self.store.contexts[key] = context
+            self._tell(ev.ContextSaved, key=i.key, context=context, bytes=1, replaced=replaced)
+
+        self.after(self.delay(), write)
+
+    def _drop_context(self, i: ins.DropContext) -> None:
+        def write() -> None:
+            if self.chance(self.faults.write):
+                self._tell(ev.WorkFailed, key=i.key, errno=Errno.EIO, message="simulated")
+                return
+            found = self.store.contexts.pop((i.user, i.agent, i.name), None) is not None
+            self._tell(ev.ContextDropped, key=i.key, found=found)
+
+        self.after(self.delay(), write)
+
+    def _find_context(self, i: ins.FindContext) -> None:
+        found = self.store.contexts.get((i.user, i.agent, i.name))
+        self._soon(ev.ContextFound, key=i.key, context=found, state=self.rng.random() < 0.7)
+
+    def _list_contexts(self, i: ins.ListContexts) -> None:
+        kept = tuple(
+            SavedContext(name=name, model=one.model, messages=1, bytes=1, saved_at=one.saved_at)
+            for (user, agent, name), one in sorted(self.store.contexts.items())
+            if (user, agent) == (i.user, i.agent)
+        )
+        self._soon(ev.ContextsListed, key=i.key, contexts=kept)
+
+    def _keep(self, i: ins.Snapshot | ins.Restore) -> None:
+        """A driver that hangs says nothing; one that is dead has nothing."""
+        if not self.chance(self.faults.deaf):
+            self._soon(ev.ContextKept, key=i.key, tokens=self.rng.choice((0, 7)))
 
     # -- models
 

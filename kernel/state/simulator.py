@@ -111,6 +111,7 @@ class Simulation:
                 rng.choice((1024, 2048)),
                 slots=rng.randrange(1, 4),
                 pausable=rng.choice((0, 1, 9)),
+                snapshots=rng.choice((True, True, False)),
             )
             for n in range(rng.randrange(1, 4))
         )
@@ -190,6 +191,7 @@ class Simulation:
             "timers": len(state._timers),
             "waiting": len(state.barrier.waiting()),
             "writers": len(state.memory._writers),
+            "contexts": len(state.contexts._writes),
             "queued": sum(len(d.policy) + len(d.running) for d in state.drivers._all),
             "lacking": sum(len(p.lacking) for p in partitions),
             "heaps": sum(len(heap) for p in partitions for heap in p.waiters.values()),
