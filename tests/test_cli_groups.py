@@ -152,3 +152,24 @@ def test_a_backup_is_made_and_put_back_where_nothing_is_replaced(
         owner = ("--user", "ana", "--agent", "writer")
         assert other("memory", "show", unit, *owner, "--json").json["text"] == "in the backup"
         other("down")
+
+
+def test_contexts_are_listed_without_their_text_and_dropped(shell: Shell) -> None:
+    script = shell.script(
+        "save.py",
+        "from isovist.syscalls.client import connect\n"
+        "from isovist.syscalls.records import Message\n"
+        "with connect() as k:\n"
+        "    k.context_save('trip', [Message('user', 'the canary sings')], user='ana')\n",
+    )
+    shell("run", script, "--agent", "writer")
+    pair = ("--user", "ana", "--agent", "writer")
+    listed = shell("context", "ls", *pair)
+    assert "trip" in listed.out
+    (kept,) = shell("context", "ls", *pair, "--json").json
+    assert (kept["name"], kept["model"], kept["messages"]) == ("trip", "scripted", 1)
+    assert "canary" not in listed.out + str(kept)
+    assert "keep no context" in shell("context", "ls", "--user", "ana").out
+    assert two_lines(shell("context", "drop", "trip", "--user", "bob", code=1).err)
+    assert "dropped: trip" in shell("context", "drop", "trip", *pair).out
+    assert shell("context", "ls", *pair, "--json").json == []

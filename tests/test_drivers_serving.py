@@ -615,3 +615,60 @@ def test_tools_become_a_grammar_and_words_of_the_prompt() -> None:
 
 
 assert REUSE < 30, "the sizes of these tests"
+
+
+# What is kept of a conversation in a file
+
+
+@pytest.mark.parametrize("where", ["idle", "running", "in host memory"])
+def test_what_is_found_of_a_conversation_is_its_beginning_and_nothing_more(where: str) -> None:
+    desk = Desk(slots=2, sequences=2, host=10_000)
+    cells = desk.serving.cells
+    desk.ask(1, "a" * 40, tokens=30, owner="ana")
+    if where == "running":
+        while not desk.text(1):
+            desk.serving.step()
+    else:
+        desk.run()
+    if where == "in host memory":
+        for key, text in ((2, "b" * 40), (3, "c" * 40)):
+            desk.ask(key, text, owner="bob")
+        desk.run()
+        assert not any(held[:20] == desk.words.prompt(user("a" * 20))[:20]
+                       for held in desk.machine.held)  # fmt: skip
+    before = [list(held) for held in desk.machine.held]
+    saved = cells.host_bytes
+    prompt = desk.words.prompt(user("a" * 25 + "d" * 9))
+    found = cells.find(prompt, "ana")
+    assert found is not None
+    tokens, state = found
+    assert tokens == prompt[:25] == list(state)
+    # Whoever lent a sequence for that holds what it held.
+    assert desk.machine.held == before
+    assert cells.host_bytes == saved
+    cells.validate()
+    assert cells.find(prompt, "bob") is None
+    desk.run()
+    assert desk.text(1) == alone("a" * 40, 30)
+
+
+def test_nothing_is_found_where_no_sequence_is_free_to_cut_it_on() -> None:
+    desk = Desk(slots=2, sequences=2)
+    for key, text in ((1, "a" * 40), (2, "b" * 40)):
+        desk.ask(key, text, tokens=30, owner="ana")
+    while not (desk.text(1) and desk.text(2)):
+        desk.serving.step()
+    assert desk.serving.cells.find(desk.words.prompt(user("a" * 25)), "ana") is None
+    desk.run()
+    assert desk.text(1) == alone("a" * 40, 30)
+
+
+def test_of_a_state_that_cannot_be_cut_the_whole_is_found_or_nothing() -> None:
+    desk = Desk(slots=1, sequences=1, partial=False)
+    desk.ask(1, "a" * 40, tokens=5, owner="ana")
+    desk.run()
+    (held,) = desk.machine.held
+    whole = list(held)
+    assert desk.serving.cells.find([*whole, 7], "ana") == (whole, bytes(whole))
+    assert desk.serving.cells.find(whole[:30], "ana") is None
+    assert desk.machine.held == [whole]

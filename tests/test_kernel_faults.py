@@ -697,6 +697,7 @@ def test_a_corrupt_config_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("context = 3", "context"),
         ("embedder = 7", "embedder"),
         ("room = -1", "room"),
+        ("states = -1", "states"),
         ("graphs = 'often'", "graphs"),
     ):
         file.write_text(text)

@@ -50,7 +50,9 @@ model = App(name="model", help="The local models.")
 group = App(name="group", help="Named sets of users and of agents, to share memories with.")
 app.command(memory)
 app.command(group)
+context = App(name="context", help="The conversations that a user and an agent keep by name.")
 app.command(model)
+app.command(context)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
@@ -58,7 +60,7 @@ COMMANDS = frozenset(
      "memory receipt", "forget-user", "memory reembed", "model", "model add", "model list",
      "grant", "doctor", "demo", "memory view", "memory expire", "memory rescope",
      "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
-     "restore", "model ls", "top", "schedule"}
+     "restore", "model ls", "top", "schedule", "context", "context ls", "context drop"}
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 
@@ -732,6 +734,40 @@ def group_rm(
     from isovist.kernel.cli import groups
 
     return groups.change(common, name, users=users, agents=agents, leave=True)
+
+
+@context.command(name="ls")
+def context_ls(*, user: Name, agent: Name = "operator", common: Common = DEFAULTS) -> int:
+    """List saved contexts by name, without their text.
+
+    Parameters
+    ----------
+    user
+        Whose conversations.
+    agent
+        With which agent.
+    """
+    from isovist.kernel.cli import contexts
+
+    return contexts.ls(common, user=user, agent=agent)
+
+
+@context.command(name="drop")
+def context_drop(
+    name: str, /, *, user: Name, agent: Name = "operator", common: Common = DEFAULTS
+) -> int:
+    """Remove a saved context and its model's state.
+
+    Parameters
+    ----------
+    user
+        Whose conversation.
+    agent
+        With which agent.
+    """
+    from isovist.kernel.cli import contexts
+
+    return contexts.drop(common, name, user=user, agent=agent)
 
 
 @app.command

@@ -43,7 +43,16 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Hit, Leg, Logprob, Partition, SavedContext, ToolCall, Unit, View
+from isovist.syscalls.records import (
+    Hit,
+    Leg,
+    Logprob,
+    Partition,
+    SavedContext,
+    ToolCall,
+    Unit,
+    View,
+)
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 Numbered = Put | Replace | Expire | Move | Drop
