@@ -11,10 +11,11 @@ import pytest
 import trio
 from driver_helpers import real_model
 from kernel_helpers import client, running, short_folder
+from kernel_process import KernelProcess
 
 from isovist.kernel.drivers.snapshots import fingerprint
 from isovist.kernel.kernel import Kernel
-from isovist.kernel.models import SCRIPTED, ModelSpec
+from isovist.kernel.models import PACKAGED, SCRIPTED, ModelSpec
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.records import Message
 
@@ -181,6 +182,30 @@ async def test_a_conversation_goes_on_after_a_restart_as_if_there_had_been_none(
         assert said == whole
         # As the uninterrupted one had it, but for the end of the turn, which it had not computed.
         assert abs(cached[0] - uninterrupted[2]) <= 2
+
+
+@pytest.mark.promise("write.durable")
+def test_after_kill_9_a_conversation_goes_on_where_it_was_saved(folder: Path) -> None:
+    (folder / PACKAGED["smollm2"].file).symlink_to(real_model())
+    with KernelProcess(folder) as host:
+        with host.attach("one", "ana") as k:
+            said = [SYSTEM, Message("user", TURNS[0])]
+            reply = k.chat(said, max_tokens=12, memory=False)
+            assert reply.model == "smollm2"
+            said.append(Message("assistant", reply.text))
+            saved = k.context_save("sea", said)
+            assert saved.tokens
+            asked = [*said, Message("user", TURNS[1])]
+            uninterrupted = k.chat(asked, max_tokens=12, memory=False)
+        host.kill()
+        host.start()
+        with host.attach("one", "ana") as k:
+            loaded = k.context_load("sea")
+            assert (list(loaded.messages), loaded.tokens) == (said, saved.tokens)
+            again = k.chat(asked, max_tokens=12, memory=False)
+            assert (again.text, again.cached_tokens) == (uninterrupted.text, saved.tokens)
+        with host.attach("two", "ana") as k:
+            assert k.contexts() == ()
 
 
 async def test_a_state_holds_nothing_that_was_said_after_the_messages_or_beside_them(
