@@ -258,19 +258,19 @@ class Graph:
         nodes, strays = len(self._vectors), self._strays
         # hnswlib walks with the wider of ``ef`` and what is asked for.
         wide = max(k, math.ceil(self.ef * k / _NEAREST)) if k > _NEAREST else k
-        try:
+        with suppress(RuntimeError):  # so it says that fewer nodes than that can be reached
             wide = max(min(wide, nodes - len(strays)), 1)
             labels, distances = self._index.knn_query(query, k=wide, num_threads=1)
-        except RuntimeError:  # fewer nodes than that can be reached: it has no other way to say so
-            parts = [exact(b.astype(np.float32), query) for _, b in _blocks(self._vectors)]
-            return np.arange(nodes), np.concatenate(parts)
-        found, scores = labels[0].astype(np.intp), np.float32(1) - distances[0]
-        if len(strays):
-            met = ~np.isin(found, strays)
-            theirs = exact(self._vectors[strays].astype(np.float32), query)
-            found = np.concatenate((found[met], strays.astype(np.intp)))
-            scores = np.concatenate((scores[met], theirs))
-        return found, scores
+            found, scores = labels[0].astype(np.intp), np.float32(1) - distances[0]
+            if len(strays):
+                met = ~np.isin(found, strays)  # from another entry than the topmost perhaps
+                theirs = exact(self._vectors[strays].astype(np.float32), query)
+                found = np.concatenate((found[met], strays.astype(np.intp)))
+                scores = np.concatenate((scores[met], theirs))
+            if len(found) >= min(k, nodes):
+                return found, scores
+        parts = [exact(b.astype(np.float32), query) for _, b in _blocks(self._vectors)]
+        return np.arange(nodes), np.concatenate(parts)
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of ``rows`` it holds."""

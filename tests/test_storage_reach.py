@@ -67,6 +67,18 @@ def test_nodes_to_which_no_link_leads_are_found_all_the_same() -> None:
     assert gone, "they would have been found anyhow"
 
 
+def test_all_are_found_where_a_walk_meets_what_seemed_out_of_reach() -> None:
+    """It did not end once: who asks for more until all are here was given one too few."""
+    vectors = scattered(200)
+    graph = build(vectors)
+    graph._strays = np.array([3, 77], dtype=np.int32)
+    for k in (1, 10, 150, 199, 200):
+        rows, scores = graph.nearest(vectors[5].astype(np.float32), k)
+        assert len(set(rows.tolist())) == len(rows) == k
+        assert (scores[1:] <= scores[:-1]).all()
+        assert rows[0] == 6
+
+
 def test_a_walk_widens_until_it_finds_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WHOLE", 0)
     monkeypatch.setattr(module, "_EF", ((1 << 20, 60),))

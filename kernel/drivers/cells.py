@@ -39,6 +39,11 @@ class Holder(Protocol):
     def cut(self, sequence: int, keep: int) -> int: ...
     def save(self, sequence: int) -> Any: ...
     def load(self, sequence: int, state: Any) -> bool: ...
+    def spare(self, state: Any) -> None:
+        """Nobody needs the state any more."""
+
+    def flush(self) -> None:
+        """Hold nothing of states that nobody needs."""
 
 
 class Clock(Protocol):
@@ -114,6 +119,9 @@ class Cells:
         self._holder, self._clock = holder, clock
         self._held = [Held(i) for i in range(sequences)]
         self._saved: list[Saved] = []
+        self._gone: Any = None
+        """The largest of the states that nobody needs. One may be loaded yet when it is forgotten:
+        so it is given back before the next is saved, and no sooner."""
         self._used = 0
 
     def __getitem__(self, sequence: int) -> Held:
@@ -147,6 +155,8 @@ class Cells:
                 self._evict(place)
                 if state is not None:
                     self._in(place, state, wanted)
+                if state is not source and state is not None:
+                    self._spare(state.state)
             elif self._usable(place, wanted) < len(place.tokens):
                 self._keep(place)  # its end would be lost
         self._cut(place, self._usable(place, wanted))
@@ -296,6 +306,8 @@ class Cells:
             held.passing = held.state != "empty"
         while self._saved:
             self._forget(self._saved[0])
+        self._gone = None
+        self._holder.flush()
 
     # -- moving
 
@@ -313,6 +325,9 @@ class Cells:
 
     def _out(self, held: Held) -> Saved:
         start = self._clock()
+        if self._gone is not None:
+            self._holder.spare(self._gone)
+            self._gone = None
         state = self._holder.save(held.number)
         self._moved("save", len(held.tokens), start)
         return Saved(list(held.tokens), state, held.owner, held.head, held.used)
@@ -348,6 +363,11 @@ class Cells:
         # By identity: equality would compare the states.
         self._saved = [one for one in self._saved if one is not saved]
         self.host_bytes -= saved.bytes
+        self._spare(saved.state)
+
+    def _spare(self, state: Any) -> None:
+        if self._gone is None or len(state) > len(self._gone):
+            self._gone = state
 
     def _touch(self, held: Held) -> None:
         self._used += 1

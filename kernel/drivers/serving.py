@@ -14,7 +14,7 @@ import msgspec
 
 from isovist.kernel.drivers import grammar, sampling
 from isovist.kernel.drivers.batch import SHORT, WHOLE, Pace, Reading, Row, chunks
-from isovist.kernel.drivers.cells import REUSE, Cells, Wanted, shared
+from isovist.kernel.drivers.cells import REUSE, Cells, Holder, Wanted, shared
 from isovist.kernel.drivers.outflow import Outflow
 from isovist.kernel.drivers.protocol import (
     LOGPROBS,
@@ -48,18 +48,14 @@ class Words(Protocol):
     def is_end(self, token: int) -> bool: ...
 
 
-class Machine(Protocol):
+class Machine(Holder, Protocol):
     """What computes: :class:`~isovist.kernel.drivers.engine.Engine`, or a fake."""
 
     context: int
     sequences: int
     room: int
-    partial: bool
 
     def decode(self, rows: list[Row]) -> dict[int, Logits]: ...
-    def cut(self, sequence: int, keep: int) -> int: ...
-    def save(self, sequence: int) -> Any: ...
-    def load(self, sequence: int, state: Any) -> bool: ...
 
 
 class Job(msgspec.Struct, eq=False, kw_only=True):
