@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -68,12 +69,10 @@ def ask(plan: Plan, module: str = "bench.locked") -> Outcome:
     return msgspec.json.decode(done.stdout.splitlines()[-1], type=Outcome)
 
 
-def _run(plan: Plan) -> Outcome:
-    llama_cpp: Any = importlib.import_module("llama_cpp")
-    llama = llama_cpp.Llama(plan.model, n_ctx=plan.context, n_batch=512, verbose=False)
-    llama.create_chat_completion([{"role": "user", "content": "hi"}], max_tokens=1)
-    llama.reset()
-    lock, outcome = threading.Lock(), Outcome(seconds=0.0)
+def play(plan: Plan, speak: Callable[[list[dict[str, str]], Outcome], str]) -> Outcome:
+    """Let all agents ask at once, a thread each; ``speak`` gives the answer to what was said, and
+    enters what it cost."""
+    outcome = Outcome(seconds=0.0)
     gate = threading.Barrier(len(plan.agents) + 1)
 
     def agent(turns: tuple[Conversation, ...]) -> None:
@@ -81,20 +80,7 @@ def _run(plan: Plan) -> Outcome:
         gate.wait()
         for turn in turns:
             said += [{"role": m.role, "content": m.content or ""} for m in turn]
-            asked, first, pieces = time.perf_counter(), 0.0, []
-            with lock:
-                for part in llama.create_chat_completion(
-                    said, max_tokens=plan.tokens, temperature=0.0, stream=True
-                ):
-                    text = part["choices"][0]["delta"].get("content")
-                    if text:
-                        first = first or time.perf_counter() - asked
-                        pieces.append(text)
-            words = "".join(pieces)
-            made = len(llama.tokenize(words.encode(), add_bos=False))
-            outcome.output.append(made)
-            outcome.first.append(first or time.perf_counter() - asked)
-            said.append({"role": "assistant", "content": words})
+            said.append({"role": "assistant", "content": speak(said, outcome)})
 
     threads = [threading.Thread(target=agent, args=(turns,)) for turns in plan.agents]
     for thread in threads:
@@ -107,8 +93,37 @@ def _run(plan: Plan) -> Outcome:
     return outcome
 
 
-if __name__ == "__main__":
-    # The answer is one line of the standard output, whatever llama.cpp prints.
-    outcome = _run(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan))
+def answer(run: Callable[[Plan], Outcome]) -> None:
+    """Read a plan, run it, print the outcome: one line, whatever llama.cpp prints."""
+    outcome = run(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan))
     sys.stdout.flush()
     os.write(1, b"\n" + msgspec.json.encode(outcome) + b"\n")
+
+
+def _run(plan: Plan) -> Outcome:
+    llama_cpp: Any = importlib.import_module("llama_cpp")
+    llama = llama_cpp.Llama(plan.model, n_ctx=plan.context, n_batch=512, verbose=False)
+    llama.create_chat_completion([{"role": "user", "content": "hi"}], max_tokens=1)
+    llama.reset()
+    lock = threading.Lock()
+
+    def speak(said: list[dict[str, str]], outcome: Outcome) -> str:
+        asked, first, pieces = time.perf_counter(), 0.0, []
+        with lock:
+            for part in llama.create_chat_completion(
+                said, max_tokens=plan.tokens, temperature=0.0, stream=True
+            ):
+                text = part["choices"][0]["delta"].get("content")
+                if text:
+                    first = first or time.perf_counter() - asked
+                    pieces.append(text)
+        words = "".join(pieces)
+        outcome.output.append(len(llama.tokenize(words.encode(), add_bos=False)))
+        outcome.first.append(first or time.perf_counter() - asked)
+        return words
+
+    return play(plan, speak)
+
+
+if __name__ == "__main__":
+    answer(_run)

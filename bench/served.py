@@ -10,15 +10,11 @@ import importlib
 import importlib.util
 import json
 import os
-import sys
-import threading
 import time
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
-from bench.locked import Conversation, Outcome, Plan
+from bench.locked import Outcome, Plan, answer, play
 
 PATIENCE = 600.0
 """Seconds that an answer may take."""
@@ -38,26 +34,7 @@ def _run(plan: Plan) -> Outcome:
     server = xllamacpp.Server(parameters)
     address = urlsplit(server.listening_address).netloc
     _ask(address, [{"role": "user", "content": "hi"}], 1, Outcome(seconds=0.0))
-    outcome = Outcome(seconds=0.0)
-    gate = threading.Barrier(len(plan.agents) + 1)
-
-    def agent(turns: tuple[Conversation, ...]) -> None:
-        said: list[dict[str, str]] = []
-        gate.wait()
-        for turn in turns:
-            said += [{"role": m.role, "content": m.content or ""} for m in turn]
-            words = _ask(address, said, plan.tokens, outcome)
-            said.append({"role": "assistant", "content": words})
-
-    threads = [threading.Thread(target=agent, args=(turns,)) for turns in plan.agents]
-    for thread in threads:
-        thread.start()
-    gate.wait()
-    start = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    outcome.seconds = time.perf_counter() - start
-    return outcome
+    return play(plan, lambda said, outcome: _ask(address, said, plan.tokens, outcome))
 
 
 def _ask(address: str, said: list[dict[str, str]], tokens: int, outcome: Outcome) -> str:
@@ -96,7 +73,5 @@ def _ask(address: str, said: list[dict[str, str]], tokens: int, outcome: Outcome
 
 
 if __name__ == "__main__":
-    outcome = _run(msgspec.json.decode(sys.stdin.buffer.read(), type=Plan))
-    sys.stdout.flush()
-    os.write(1, b"\n" + msgspec.json.encode(outcome) + b"\n")
+    answer(_run)
     os._exit(0)  # the server's threads have no end of their own
