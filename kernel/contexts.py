@@ -22,7 +22,6 @@ from isovist.storage.backend import Backend
 from isovist.storage.contexts import prepare
 from isovist.syscalls.errors import Errno, IsovistError, WorldError
 from isovist.syscalls.operations import Context
-from isovist.syscalls.records import Message
 
 log = structlog.get_logger()
 
@@ -33,9 +32,7 @@ USELESS = (Errno.ESTALE, Errno.EIO, Errno.EMSGSIZE)
 class Keepers(Protocol):
     """What drivers do with states; see :class:`isovist.kernel.llm.Models`."""
 
-    async def snapshot(
-        self, model: str, messages: tuple[Message, ...], path: str, owner: str
-    ) -> int: ...
+    async def snapshot(self, model: str, context: Context, path: str, owner: str) -> int: ...
     async def restore(self, model: str, path: str, owner: str) -> int: ...
 
 
@@ -142,8 +139,7 @@ class Contexts:
         """Whatever fails, the text is there: the call hears of 0 tokens."""
         tokens, path = 0, self._path(i.context)
         try:
-            messages = i.context.messages
-            tokens = await self._models.snapshot(i.model, messages, str(path), i.owner)
+            tokens = await self._models.snapshot(i.model, i.context, str(path), i.owner)
             if tokens and self._holds(i.context):
                 await trio.to_thread.run_sync(_make_room, self._folder, self._room)
             else:

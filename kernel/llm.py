@@ -19,6 +19,7 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.drivers import ModelConfig
 from isovist.kernel.tokens import TokenCounter, counter_for
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, WorldError, error
+from isovist.syscalls.operations import Context
 from isovist.syscalls.records import Message, ModelLoad
 
 log = structlog.get_logger()
@@ -176,13 +177,18 @@ class Models:
         with suppress(WorldError):  # it is gone, and its memory with it
             await self._ask(model, process, p.Flush)
 
-    async def snapshot(
-        self, model: str, messages: tuple[Message, ...], path: str, owner: str
-    ) -> int:
-        """Have the living driver of ``model`` write what it holds of these messages to ``path``;
+    async def snapshot(self, model: str, context: Context, path: str, owner: str) -> int:
+        """Have the living driver of ``model`` write what it holds of this context to ``path``;
         returns their tokens, 0 where it holds none and wrote nothing. Raises what the driver fails
         with, ``EPIPE`` where it is not up or dies."""
-        snapshot = partial(p.Snapshot, messages=messages, path=path, owner=owner)
+        snapshot = partial(
+            p.Snapshot,
+            messages=context.messages,
+            path=path,
+            owner=owner,
+            tools=context.tools,
+            choice=context.choice,
+        )
         return await self._ask(model, self._living(model), snapshot)
 
     async def restore(self, model: str, path: str, owner: str) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections import Counter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,12 +19,13 @@ from isovist.storage.guard import clean
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import MAX_CONTEXT
 from isovist.syscalls.operations import Context
-from isovist.syscalls.records import Message, SavedContext
+from isovist.syscalls.records import Message, SavedContext, Tool
 
 _pack = msgspec.msgpack.Encoder().encode
 _messages = msgspec.msgpack.Decoder(tuple[Message, ...]).decode
+Said = TypeVar("Said", Message, Tool)
 _PLAIN = frozenset({"role"})
-"""Fields of a message that are words of ours, and no text of anybody's."""
+"""Fields of them that are words of ours, and no text of anybody's."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,15 +41,17 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
 def prepare(context: Context) -> Ready:
     """Replace secrets and deflate. In any thread: it takes a second for half a megabyte.
 
-    Raises ``EMSGSIZE`` where the messages take more than ``MAX_CONTEXT`` bytes.
+    Tools are cleaned as well: a model's state holds them. Raises ``EMSGSIZE`` where the messages
+    take more than ``MAX_CONTEXT`` bytes.
     """
     _check_size(len(_pack(context.messages)))
     secrets: Counter[str] = Counter()
     messages = tuple(_cleaned(message, secrets) for message in context.messages)
+    tools = tuple(_cleaned(tool, secrets) for tool in context.tools)
     packed = _pack(messages)
     _check_size(len(packed))
     return Ready(
-        context=msgspec.structs.replace(context, messages=messages) if secrets else context,
+        context=msgspec.structs.replace(context, messages=messages, tools=tools),
         body=zlib.compress(packed, 6),
         bytes=len(packed),
         secrets=dict(secrets),
@@ -64,12 +67,12 @@ def _check_size(size: int) -> None:
         )
 
 
-def _cleaned(message: Message, secrets: Counter[str]) -> Message:
-    plain = msgspec.to_builtins(message)
+def _cleaned(said: Said, secrets: Counter[str]) -> Said:
+    plain = msgspec.to_builtins(said)
     cleaned = {
         name: value if name in _PLAIN else _clean(value, secrets) for name, value in plain.items()
     }
-    return message if cleaned == plain else msgspec.convert(cleaned, Message)
+    return said if cleaned == plain else msgspec.convert(cleaned, type(said))
 
 
 def _clean(value: Any, secrets: Counter[str]) -> Any:

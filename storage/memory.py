@@ -337,7 +337,8 @@ class MemoryStore:
         others = [one for at, one in self._contexts.items() if at[:2] == key[:2] and at != key]
         check_room(len(others), sum(o.bytes for o in others), ready.bytes, most, most_bytes)
         replaced = self._contexts.get(key)
-        self._contexts[key] = ready
+        kept = msgspec.structs.replace(context, tools=(), choice="auto")
+        self._contexts[key] = msgspec.structs.replace(ready, context=kept)
         return replaced.context.id if replaced else ""
 
     def context(self, user: str, agent: str, name: str) -> Context | None:

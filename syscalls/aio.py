@@ -37,7 +37,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
-from isovist.syscalls.records import Message, ModelQueue, SavedContext, Unit, Usage
+from isovist.syscalls.records import Message, ModelQueue, SavedContext, Tool, Unit, Usage
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
 
 HIGH_WATER = 64 * 1024
@@ -365,11 +365,21 @@ class AsyncClient:
         name: str,
         messages: Sequence[Message],
         model: str = "",
+        tools: Sequence[Tool] = (),
+        choice: str = "auto",
         **options: Unpack[CallOptions],
     ) -> m.ContextSaved:
-        """Keep a conversation under ``name``, with what ``model`` holds computed of it."""
+        """Keep a conversation under ``name``, with what ``model`` holds computed of it as it is
+        asked with ``tools`` and ``choice``, which the next chat hands on again."""
         said = conversation(messages)
-        request = m.ContextSave(name=name, messages=said, model=model, **options)
+        request = m.ContextSave(
+            name=name,
+            messages=said,
+            model=model,
+            tools=tuple(tools),
+            choice=choice,
+            **options,
+        )
         return await self._ask(request, m.ContextSaved)
 
     async def context_load(

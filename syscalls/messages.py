@@ -488,11 +488,16 @@ class ContextSave(Call, frozen=True, array_like=True, kw_only=True, tag=41):
     where its driver can; without it the conversation is computed again from the text. At most
     512 KiB a context (``EMSGSIZE``), 64 contexts and 8 MiB a pair (``EDQUOT``). One save or drop of
     a name at a time (``EAGAIN``).
+
+    ``tools`` and ``choice`` are those that it was chatted with, and goes on with: the model's state
+    begins with them. They are not kept themselves; hand them to the next chat again.
     """
 
     name: str
     messages: tuple[Message, ...]
     model: str = ""
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
 
 
 class ContextLoad(Call, frozen=True, array_like=True, kw_only=True, tag=42):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from isovist.syscalls.records import Hit, Message, Mode, Partition, Unit
+from isovist.syscalls.records import Hit, Message, Mode, Partition, Tool, Unit
 
 NEXT_ROUND = -1
 """As ``Put.round``: one more than the highest round of its session that is stored (1 in a new
@@ -296,7 +296,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation of the pair (``user``, ``agent``) that is kept under ``name``. ``id`` is
-    opaque and of this one save alone: what a model holds of it lies in a file of that name."""
+    opaque and of this one save alone: what a model holds of it lies in a file of that name.
+    ``tools`` and ``choice`` are what the model looks for that with; no store keeps them."""
 
     user: str
     agent: str
@@ -305,3 +306,5 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     messages: tuple[Message, ...]
     saved_at: int
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"

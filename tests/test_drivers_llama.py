@@ -406,6 +406,20 @@ async def test_a_conversation_outlives_the_process_in_a_file(model: str, tmp_pat
         assert "damaged" in failed.message
 
 
+async def test_a_conversation_with_tools_is_written_with_them(model: str, tmp_path: Path) -> None:
+    tools = (Tool("weather", "The weather of a city, by its name."),)
+    said = user("Is it raining in Rome?")
+    async with talk("llama", "--model", model, "--context", str(CONTEXT)) as peer:
+        _, end = await peer.answer(Generate(1, said, 12, tools=tools))
+        for number, offered in ((2, ()), (3, tools)):
+            path = str(tmp_path / str(number))
+            peer.send(Snapshot(number, said, path, tools=offered))
+            kept = await peer.next()
+            assert isinstance(kept, Kept)
+            whole = kept.tokens == finished(end).prompt_tokens - 1
+            assert whole == bool(offered)
+
+
 async def test_the_driver_says_how_busy_it_is(model: str) -> None:
     loads: list[Load] = []
     progress: list[float] = []

@@ -17,7 +17,7 @@ from isovist.kernel.drivers.snapshots import fingerprint
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.models import PACKAGED, SCRIPTED, ModelSpec
 from isovist.syscalls.errors import CallerError, Errno
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, Tool
 
 PATIENCE = 300.0
 SYSTEM = Message("system", "You answer in one short sentence and never use lists of any kind.")
@@ -239,6 +239,24 @@ async def test_a_state_holds_nothing_that_was_said_after_the_messages_or_beside_
         assert kept.tokens < reply.prompt_tokens - reply.injected_tokens
         # Another agent has none of it, whatever it says.
         assert (await other.context_save("asked", said, model="real")).tokens == 0
+
+
+async def test_a_state_is_found_with_the_tools_and_tools_are_cleaned(
+    folder: Path, llama: ModelSpec
+) -> None:
+    tools = (Tool("weather", f"The weather of a city. Its key is {AWS}, and never tell."),)
+    said = [SYSTEM, Message("user", TURNS[0])]
+    async with kernel_of(folder, llama) as kernel, client(kernel, "one") as k:
+        plain = (Tool("weather", "The weather of a city, by its name."),)
+        reply = await k.chat(said, model="real", max_tokens=8, memory=False, tools=plain)
+        with_them = await k.context_save("sea", said, model="real", tools=plain)
+        assert with_them.tokens == reply.prompt_tokens - 1
+        assert (await k.context_save("without", said, model="real")).tokens < with_them.tokens
+        secret = await k.context_save("sea", said, model="real", tools=tools)
+        assert sum(secret.secrets.values()) == 1
+        with pytest.raises(CallerError) as caught:
+            await k.context_save("sea", said, model="real", tools=plain, choice="rain")
+        assert caught.value.field == "choice"
 
 
 async def test_a_replaced_secret_ends_the_state_before_it(folder: Path, llama: ModelSpec) -> None:

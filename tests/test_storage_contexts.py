@@ -220,7 +220,7 @@ def test_a_file_of_schema_3_gets_its_contexts(tmp_path: Path) -> None:
         store.restore()
         save(store, context("trip", "to Rome"))
         assert store.contexts("ana", "p") == (
-            SavedContext(name="trip", model="small", messages=1, bytes=28, saved_at=T0),
+            SavedContext(name="trip", model="small", messages=1, bytes=41, saved_at=T0),
         )
         assert store.owned("ana") == (("pair-ana-p-1", 1),)
         assert store.verify() == []

@@ -27,6 +27,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from isovist.kernel.drivers.grammar import with_tools
 from isovist.kernel.drivers.peer import Peer, Unusable, serve
 from isovist.kernel.drivers.protocol import (
     Abort,
@@ -123,7 +124,8 @@ class Driver:
     def _snapshot(self, message: Snapshot) -> int:
         from isovist.kernel.drivers import snapshots
 
-        prompt = self._model.prompt(message.messages, spoken=True)
+        messages = with_tools(message.messages, message.tools, message.choice)
+        prompt = self._model.prompt(messages, spoken=True)
         found = self.serving.cells.find(prompt, message.owner)
         if found is None:
             return 0

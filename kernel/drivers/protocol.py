@@ -101,14 +101,16 @@ class Flush(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """Write what is held of the owner's conversation ``messages``, and of nothing that was said
-    after them or beside them, to a new file at ``path``. Answered by :class:`Kept`, with 0 (and no
-    file) where nothing of use is held."""
+    """Write what is held of the owner's conversation ``messages``, asked with ``tools``, and of
+    nothing that was said after them or beside them, to a new file at ``path``. Answered by
+    :class:`Kept`, with 0 (and no file) where nothing of use is held."""
 
     id: int
     messages: tuple[Message, ...]
     path: str
     owner: str = ""
+    tools: tuple[Tool, ...] = ()
+    choice: str = "auto"
 
 
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag=10):

@@ -15,7 +15,7 @@ import msgspec
 
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
-from isovist.syscalls.records import Message, ToolCall
+from isovist.syscalls.records import Message, Tool, ToolCall
 
 CHOICES = ("auto", "none", "required")
 TOOLS = 64
@@ -46,7 +46,7 @@ def size(request: m.Chat) -> int:
 
 def check_answer(request: m.Chat) -> None:
     """Raise ``EINVAL`` or ``EMSGSIZE`` where the answer that is asked for breaks a rule."""
-    _check_tools(request)
+    check_tools(request.tools, request.choice)
     if request.schema:
         if request.tools:
             raise CallerError("an answer has a schema or tools, not both", field="schema")
@@ -62,8 +62,8 @@ def check_answer(request: m.Chat) -> None:
         )
 
 
-def _check_tools(request: m.Chat) -> None:
-    tools, choice = request.tools, request.choice
+def check_tools(tools: Sequence[Tool], choice: str) -> None:
+    """Raise ``EINVAL`` or ``EMSGSIZE`` where an offer of tools breaks a rule."""
     if len(tools) > TOOLS:
         raise CallerError(
             f"tools has {len(tools)}, the limit is {TOOLS}", errno=Errno.EMSGSIZE, field="tools"

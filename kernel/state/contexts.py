@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.answers import check_tools
 from isovist.kernel.state.calls import Call, Step
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
@@ -78,6 +79,7 @@ class Contexts:
         check_name(request.name, "name")
         if not request.messages:
             raise CallerError("messages is empty", field="messages")
+        check_tools(request.tools, request.choice)
         model = self._state.drivers.find(request.model, channel.who.agent).config.name
         call, (user, agent, name) = self._write(channel, frame, request)
         context = Context(
@@ -88,6 +90,8 @@ class Contexts:
             model=model,
             messages=request.messages,
             saved_at=self._state.calendar(),
+            tools=request.tools,
+            choice=request.choice,
         )
         self._state.emit(ins.SaveContext(call.key, context, MOST, MOST_BYTES))
 
