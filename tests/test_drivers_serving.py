@@ -594,6 +594,10 @@ WEATHER = Tool("weather", "How it is", '{"properties": {"city": {"$ref": "#/$def
         ('{"$ref": "#/nowhere"}', "cannot be made a grammar"),
         ('{"type": "array", "items": {}, "maxItems": 100000}', "maxItems"),
         ("[" * 5000 + "]" * 5000, "JSON schema"),
+        # Written out they would take the model minutes and gigabytes.
+        ('{"type": "string", "pattern": "^a{1001}$"}', "repeat 1000 times"),
+        ('{"type": "string", "pattern": "^(a{1,2}){0, 9_9_9_9}$"}', "repeat 1000 times"),
+        ('{"type": "string", "pattern": "^a{' + "9" * 5000 + '}$"}', "repeat 1000 times"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused(schema: str, why: str) -> None:
@@ -618,6 +622,10 @@ def test_tools_become_a_grammar_and_words_of_the_prompt() -> None:
     assert called == ToolCall("weather", '{"city": "Löv"}')
     assert read_call('{"name": "rain", "arguments": {}}', (WEATHER,)) is None
     assert read_call("{", (WEATHER,)) is None
+    assert read_call('{"name": "weather", "arguments": {"city": 1e999}}', (WEATHER,)) is None
+    # A model may write half a pair of UTF-16, which no frame takes.
+    half = read_call('{"name": "weather", "arguments": {"city": "\\ud800"}}', (WEATHER,))
+    assert half == ToolCall("weather", '{"city": "?"}')
 
 
 assert REUSE < 30, "the sizes of these tests"

@@ -95,7 +95,12 @@ def read_call(text: str, tools: Sequence[Tool]) -> ToolCall | None:
         return None
     if not isinstance(call, dict) or call.get("name") not in {tool.name for tool in tools}:
         return None
-    return ToolCall(call["name"], json.dumps(call.get("arguments", {}), ensure_ascii=False))
+    try:
+        arguments = json.dumps(call.get("arguments", {}), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return None  # a number as 1e999
+    # Half a pair of UTF-16 is no text, and fits no frame.
+    return ToolCall(call["name"], arguments.encode(errors="replace").decode())
 
 
 def _arguments(tool: Tool) -> dict[str, Any]:
@@ -127,11 +132,21 @@ def _check(node: Any, field: str) -> None:
     # The converter would fetch others from the network.
     if isinstance(reference, str) and not reference.startswith("#/"):
         raise CallerError(f"a schema may refer to itself alone, not to {reference!r}", field=field)
+    for count in _pattern_counts(node.get("pattern")):
+        if len(count) > len(str(MOST)) or int(count) > MOST:
+            raise CallerError(f"a pattern may repeat {MOST} times at most", field=field)
     for name in _COUNTS:
         if isinstance(node.get(name), int) and node[name] > MOST:
             raise CallerError(f"{name} may be {MOST} at most", field=field)
     for one in node.values():
         _check(one, field)
+
+
+def _pattern_counts(pattern: Any) -> list[str]:
+    """The numbers in braces as Python reads them, ``1_000`` too."""
+    found = re.findall(r"\{([^}]*)\}", pattern) if isinstance(pattern, str) else []
+    counts = re.findall(r"\d+", " ".join(found).replace("_", ""))
+    return [count.lstrip("0") or "0" for count in counts]
 
 
 def _grammar(schema: dict[str, Any], field: str) -> str:
