@@ -465,6 +465,19 @@ def test_what_is_held_twice_goes_first() -> None:
     assert cells.take([9, 9]) == twin
 
 
+def test_a_state_given_back_twice_takes_the_room_of_one() -> None:
+    cells, machine = filled(host=100, sequences=1)
+    number = occupy(cells, machine, [1] * 30, "a")
+    cells.release(number)
+    state = machine.save(number)
+    assert cells.keep([2] * 30, state, "b")
+    for owner in ("a", "a", "c", "a"):
+        assert cells.keep([1] * 30, state, owner)
+        cells.validate()
+    assert cells.host_bytes == 3 * len(state)
+    assert cells.reusable([2] * 30 + [0], "b") == 30
+
+
 def test_what_was_saved_comes_back_and_the_host_has_a_limit() -> None:
     cells, machine = filled(host=70, sequences=1)
     for n in (1, 2, 3):

@@ -286,10 +286,12 @@ class Cells:
                 self.clear(number)
 
     def keep(self, tokens: list[int], state: Any, owner: str = "", head: int = 0) -> bool:
-        """Put a state into host memory; false where it is larger than all there is. Others make
-        room in the order of their last use."""
+        """Put a state into host memory, in place of one of the owner's for the same tokens; false
+        where it is larger than all there is. Others make room in the order of their last use."""
         if len(state) > self.host_total:
             return False
+        for one in [s for s in self._saved if s.owner == owner and s.tokens == tokens]:
+            self._forget(one)
         self._used += 1
         while self.host_bytes + len(state) > self.host_total:
             self._forget(min(self._saved, key=lambda s: (s.used, len(s.tokens))))
