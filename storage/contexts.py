@@ -26,6 +26,8 @@ _messages = msgspec.msgpack.Decoder(tuple[Message, ...]).decode
 Said = TypeVar("Said", Message, Tool)
 _PLAIN = frozenset({"role"})
 """Fields of them that are words of ours, and no text of anybody's."""
+_JSON = frozenset({"arguments"})
+"""Fields that hold a JSON object as text."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +86,20 @@ def _clean(value: Any, secrets: Counter[str]) -> Any:
     if isinstance(value, list | tuple):
         return [_clean(item, secrets) for item in value]
     if isinstance(value, dict):
-        return {key: _clean(item, secrets) for key, item in value.items()}
+        cleaned = {key: _clean(item, secrets) for key, item in value.items()}
+        for key in _JSON & value.keys():
+            # In place of a number a placeholder is no JSON, and no chat would take the turn back.
+            if _is_object(value[key]) and not _is_object(cleaned[key]):
+                cleaned[key] = msgspec.json.encode({"text": cleaned[key]}).decode()
+        return cleaned
     return value
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return text[:1] == "{" and isinstance(msgspec.json.decode(text), dict)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def check_room(count: int, total: int, size: int, most: int, most_bytes: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from storage_helpers import DIM, EMBEDDER, T0, put, write
 
@@ -18,7 +20,7 @@ from isovist.storage.store import Store
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import MAX_CONTEXT
 from isovist.syscalls.operations import Context
-from isovist.syscalls.records import Message, SavedContext
+from isovist.syscalls.records import Message, SavedContext, ToolCall
 
 MOST, MOST_BYTES = 3, 4000
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"  # in two, so that no scanner takes it for one of ours
@@ -205,6 +207,18 @@ def test_a_scrub_goes_on_owing_what_went_meanwhile(tmp_path: Path) -> None:
         store._engine.scrub = meanwhile  # type: ignore[method-assign] # one store, this test's
         assert store.scrub(T0)
         assert store.owed() == ([], 0)
+
+
+def test_arguments_are_an_object_still_when_a_number_in_them_was_a_secret(store: Backend) -> None:
+    said = (
+        Message("assistant", None, (ToolCall("pay", '{"card": 4111111111111111}', "c1"),)),
+        Message("tool", '{"card": 4111111111111111}', call="c1"),
+    )
+    ready = prepare(msgspec.structs.replace(context("card"), messages=said))
+    assert ready.secrets == {"card": 2}
+    made, result = ready.context.messages
+    assert json.loads(made.calls[0].arguments) == {"text": '{"card": [secret:card]}'}
+    assert result.content == '{"card": [secret:card]}'
 
 
 def test_a_file_of_schema_3_gets_its_contexts(tmp_path: Path) -> None:
