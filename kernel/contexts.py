@@ -19,7 +19,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.writer import Writer
 from isovist.storage.backend import Backend
-from isovist.storage.contexts import prepare
+from isovist.storage.contexts import Ready, prepare
 from isovist.syscalls.errors import Errno, IsovistError, WorldError
 from isovist.syscalls.operations import Context
 
@@ -58,10 +58,12 @@ class Contexts:
         self._now, self._dispatch, self._fail = now, dispatch, fail
         # The guard computes: beside the loop and the writer, one text at a time.
         self._guard = trio.CapacityLimiter(1)
+        self._cleaning: dict[int, tuple[str, trio.Event]] = {}
+        """Saves that do not stand in the writer's queue yet: their user, and when they do."""
 
     def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
         return {
-            ins.SaveContext: lambda i: self._nursery.start_soon(self._save, i),
+            ins.SaveContext: self._begin,
             ins.FindContext: self._find,
             ins.ListContexts: self._list,
             ins.DropContext: self._drop,
@@ -71,12 +73,29 @@ class Contexts:
 
     # -- the store
 
+    async def settled(self, user: str) -> None:
+        """Wait until all saves for ``user`` that were asked for before are queued, or have failed:
+        one that the guard still reads would come after what forgets the user."""
+        for whose, queued in list(self._cleaning.values()):
+            if whose == user:
+                await queued.wait()
+
+    def _begin(self, i: ins.SaveContext) -> None:
+        self._cleaning[i.key] = i.context.user, trio.Event()
+        self._nursery.start_soon(self._save, i)
+
     async def _save(self, i: ins.SaveContext) -> None:
         try:
             ready = await trio.to_thread.run_sync(prepare, i.context, limiter=self._guard)
         except Exception as e:
             self._fail(i.key, e)
-            return
+        else:
+            self._queue(i, ready)
+        finally:
+            _, queued = self._cleaning.pop(i.key)
+            queued.set()
+
+    def _queue(self, i: ins.SaveContext, ready: Ready) -> None:
         replaced: list[str] = []
 
         def work() -> None:

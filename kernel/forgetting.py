@@ -57,7 +57,8 @@ class Forgetting:
     files are rewritten. Only then receipts are issued.
 
     ``scrub(now, owed)`` does it, ``first`` queues a piece of work behind the writes that are
-    durable already, ``flush`` hands the waiting audit records to the writer, ``fail`` ends a call.
+    durable already, ``flush`` hands the waiting audit records to the writer, ``fail`` ends a call,
+    and ``settled(user)`` waits for the user's earlier saves of contexts.
     Invariant: while anything may be forgotten and not scrubbed, ``_since`` says since when.
     """
 
@@ -74,10 +75,11 @@ class Forgetting:
         fail: Callable[[int, Exception], None],
         first: Callable[[Piece], None],
         flush: Callable[[], None],
+        settled: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store, self._writer, self._nursery = store, writer, nursery
         self._scrub, self._dispatch, self._fail, self._first = scrub, dispatch, fail, first
-        self._flush = flush
+        self._flush, self._settled = flush, settled
         self._caches, self._snapshots = caches, snapshots
         self._may_flush = trio.Event()
         # What an earlier life left unscrubbed is scrubbed too; if it left nothing, that is quick.
@@ -204,6 +206,7 @@ class Forgetting:
             self._dispatch(ev.Owned(now=_now(), key=i.key, units=units))
 
     async def _purge(self, i: ins.Purge) -> None:
+        await self._settled(i.user)
         # The records that still wait for company name the user too.
         self._flush()
         try:

@@ -197,6 +197,17 @@ class Kernel:
             dispatch=self.dispatch,
             fail=self._fail_work,
         )
+        contexts = Contexts(
+            self.store,
+            self.writer,
+            self._nursery,
+            self.models,
+            self.config.snapshots,
+            self.config.settings.states,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
         forgetting = Forgetting(
             self.store,
             self.writer,
@@ -208,17 +219,7 @@ class Kernel:
             fail=self._fail_work,
             first=self._do_first,
             flush=self.records.flush,
-        )
-        contexts = Contexts(
-            self.store,
-            self.writer,
-            self._nursery,
-            self.models,
-            self.config.snapshots,
-            self.config.settings.states,
-            now=self.now,
-            dispatch=self.dispatch,
-            fail=self._fail_work,
+            settled=contexts.settled,
         )
         admin = Admin(
             self.store,

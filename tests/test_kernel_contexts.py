@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +13,15 @@ import trio
 from driver_helpers import real_model
 from kernel_helpers import client, running, short_folder
 from kernel_process import KernelProcess
+from trio.testing import wait_all_tasks_blocked
 
+from isovist.kernel import contexts
 from isovist.kernel.drivers.snapshots import fingerprint
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.models import PACKAGED, SCRIPTED, ModelSpec
+from isovist.storage.contexts import Ready, prepare
 from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.operations import Context
 from isovist.syscalls.records import Message, Tool
 
 PATIENCE = 300.0
@@ -140,6 +145,37 @@ async def test_a_dropped_context_has_the_store_scrubbed_and_no_model_flushed(
         await scrubbed.wait()
         assert kernel.store.owed() is None
         assert not flushed
+
+
+@pytest.mark.promise("erase.complete")
+async def test_a_save_that_the_guard_still_reads_goes_with_its_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, may_end = trio.Event(), threading.Event()
+
+    def slow(context: Context) -> Ready:
+        trio.from_thread.run_sync(reads.set)
+        may_end.wait()
+        return prepare(context)
+
+    monkeypatch.setattr(contexts, "prepare", slow)
+    async with (
+        kernel_of(folder) as kernel,
+        client(kernel, "one", operator=True, user="ana") as k,
+        client(kernel, "boss", operator=True) as boss,
+        trio.open_nursery() as nursery,
+    ):
+        word = (await boss.forget_user("ana")).confirm
+        nursery.start_soon(k.context_save, "trip", [Message("user", "the canary sings")])
+        await reads.wait()
+        nursery.start_soon(boss.forget_user, "ana", word)
+        while not any(call.receipt for call in kernel.state.calls.values()):
+            await trio.sleep(0)
+        await wait_all_tasks_blocked()
+        may_end.set()
+        while kernel.state.calls:
+            await trio.sleep(0)
+        assert await k.contexts() == ()
 
 
 # -- with the real model's state

@@ -263,6 +263,9 @@ class Scrubbed:
     async def flush(self) -> None:
         self.flushed += 1
 
+    async def settled(self, user: str) -> None:
+        """It has no contexts."""
+
     async def scrub(self, now: int, owed: object) -> None:
         assert owed == self.debt
         self.at.append(trio.current_time())
@@ -275,7 +278,7 @@ def shell(scrubbed: Scrubbed, nursery: trio.Nursery, events: list[object]) -> fo
         scrubbed, scrubbed, nursery,  # type: ignore[arg-type] # a scrub needs no more of a store
         caches=scrubbed, snapshots=Path("/nowhere"), scrub=scrubbed.scrub,
         dispatch=events.append, fail=lambda key, e: None, first=lambda piece: None,
-        flush=lambda: None,
+        flush=lambda: None, settled=scrubbed.settled,
     )  # fmt: skip
 
 
