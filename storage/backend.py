@@ -108,8 +108,8 @@ class Backend(Protocol):
 
     # -- the end of a unit
 
-    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
-        """(id, version) of every unit owned by ``user`` or kept in a partition of that user
+    def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
+        """(id, version, scope) of every unit owned by ``user`` or kept in a partition of that user
         alone, in order of id. For the operator's demand to forget a user alone."""
         ...
 

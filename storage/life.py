@@ -16,9 +16,15 @@ _OWNED = (
 )
 
 
-def owned(db: sqlite3.Connection, user: str) -> tuple[tuple[str, int], ...]:
-    """(id, version) of each unit that goes with ``user``."""
-    return tuple(db.execute("SELECT id, version" + _OWNED, (user,)))
+def owned(db: sqlite3.Connection, user: str) -> tuple[tuple[str, int, str], ...]:
+    """(id, version, scope) of each unit that goes with ``user``."""
+    rows = db.execute(
+        "SELECT id, version, users_kind, users_name, agents_kind, agents_name" + _OWNED, (user,)
+    )
+    return tuple(
+        (id_, version, Partition(Axis(*axes[:2]), Axis(*axes[2:])).scope)
+        for id_, version, *axes in rows
+    )
 
 
 def drops(db: sqlite3.Connection, user: str, receipt: str, now: int) -> list[Drop]:

@@ -365,9 +365,9 @@ class MemoryStore:
     def context_ids(self) -> frozenset[str]:
         return frozenset(ready.context.id for ready in self._contexts.values())
 
-    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+    def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
         return tuple(
-            (id_, row.version)
+            (id_, row.version, row.put.partition.scope)
             for id_, row in sorted(self._rows.items())
             if owned_by(user, row.put.user, row.put.partition)
         )
@@ -377,7 +377,7 @@ class MemoryStore:
             [
                 Drop(partition=self._rows[id_].put.partition, seq=0, id=id_, receipt=receipt,
                      stored_at=now)
-                for id_, _ in self.owned(user)
+                for id_, *_ in self.owned(user)
             ]
         )  # fmt: skip
         if not outcomes:

@@ -297,7 +297,7 @@ class Store:
 
     # -- the end of a unit
 
-    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+    def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
         with self._typed():
             return life.owned(self._reader, user)
 

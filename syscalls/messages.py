@@ -418,7 +418,9 @@ class ForgetMatching(Call, frozen=True, array_like=True, kw_only=True, tag=32):
 
 class ForgetUser(Call, frozen=True, array_like=True, kw_only=True, tag=33):
     """Operator only: forget all units of the user ``name``, in every scope, its memberships, and
-    what it was granted; in two steps like ``forget.matching``."""
+    what it was granted; in two steps like ``forget.matching``. The dry run counts the units by
+    scope and shows none. There is a word for a name with 0 units as well, as it may still be a
+    member of groups and hold grants."""
 
     name: str
     confirm: str = ""
@@ -769,7 +771,8 @@ class Matched(Reply, frozen=True, array_like=True, kw_only=True, tag=123):
     """First step: ``count`` units are named, of which ``units`` shows a page; ``confirm`` is the
     word for the second step (empty: nothing is named); ``more``: further ones fit than one demand
     takes. Second step: ``count`` are forgotten, and ``receipt`` names the demand (empty: none
-    was); ``skipped`` were named, and have been changed, moved or forgotten since."""
+    was); ``skipped`` were named, and have been changed, moved or forgotten since. ``scopes``: of
+    a user who is to be forgotten, how many of the units are in each scope."""
 
     units: tuple[Unit, ...]
     count: int
@@ -777,6 +780,7 @@ class Matched(Reply, frozen=True, array_like=True, kw_only=True, tag=123):
     receipt: str = ""
     more: bool = False
     skipped: int = 0
+    scopes: dict[str, int] = {}
 
 
 class ReceiptShown(Reply, frozen=True, array_like=True, kw_only=True, tag=124):

@@ -112,9 +112,15 @@ def test_a_forgotten_unit_has_a_receipt(shell: Shell) -> None:
 def test_a_user_is_forgotten(shell: Shell) -> None:
     mine = tell(shell, "kim", "one", "two", "three")
     ran = shell("forget-user", "kim", code=2)
-    assert "3 units" in ran.out
+    assert "3 units: 3 user" in ran.out
     assert two_lines(ran.err)
+    shown = shell("forget-user", "kim", "--dry-run", "--json").json
+    assert (shown["units"], shown["scopes"], shown["forgotten"]) == (3, {"user": 3}, 0)
+    assert len(shell("memory", "ls", *mine, "--json").json) == 3
     gone = shell("forget-user", "kim", "--yes", "--json").json
     assert (gone["user"], gone["forgotten"]) == ("kim", 3)
     assert shell("memory", "ls", *mine, "--json").json == []
     assert "forgotten: 0" in shell("forget-user", "kim", "--yes").out
+    ran = shell("forget-user", "nobody", "--dry-run")
+    assert "nobody has 0 units" in ran.out
+    assert "nothing is stored of that name" in ran.err

@@ -215,7 +215,7 @@ async def test_a_user_is_forgotten_by_the_operator(kernel: Kernel) -> None:
         await one.remember("ben's", user="ben")
         await refused(Errno.EPERM, one.forget_user("ana"))
         shown = await admin.forget_user("ana")
-        assert shown.count == 3
+        assert (shown.count, shown.scopes) == (3, {"pair": 1, "user": 1, "global": 1})
         await one.remember("late", user="ana")
         await refused(Errno.ESTALE, admin.forget_user("ana", shown.confirm))
         shown = await admin.forget_user("ana")

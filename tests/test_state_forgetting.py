@@ -278,7 +278,7 @@ def test_a_bad_demand_is_refused_by_its_field(fields: Any, field: str) -> None:
 
 def purge(desk: Desk, *units: Put, name: str = "ana") -> Any:
     """Forget a user who owns ``units``; the reply."""
-    owned = tuple(sorted((unit.id, 1) for unit in units))
+    owned = tuple(sorted((unit.id, 1, unit.partition.scope) for unit in units))
     desk.ask(OPERATOR, m.ForgetUser(name=name))
     desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
     shown = desk.reply()
@@ -305,6 +305,18 @@ def test_the_operator_forgets_a_user() -> None:
     assert desk.all(ins.Scrub) == [ins.Scrub()]
 
 
+def test_before_a_user_is_forgotten_its_units_are_counted_by_scope() -> None:
+    desk = Desk()
+    for units, scopes in (
+        ((("u1", 1, "user"), ("u2", 1, "pair"), ("u3", 4, "user")), {"pair": 1, "user": 2}),
+        ((), {}),
+    ):
+        desk.ask(OPERATOR, m.ForgetUser(name="ana"))
+        desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=units)
+        shown = desk.reply()
+        assert (shown.count, shown.scopes, bool(shown.confirm)) == (len(units), scopes, True)
+
+
 @pytest.mark.promise("identity.bound")
 def test_a_forgotten_user_is_served_by_nobody_any_more() -> None:
     desk = Desk()
@@ -326,9 +338,9 @@ def test_a_forgotten_user_is_served_by_nobody_any_more() -> None:
 def test_a_user_whose_units_have_changed_is_not_forgotten() -> None:
     desk = Desk()
     desk.ask(OPERATOR, m.ForgetUser(name="ana"))
-    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=(("u1", 1),))
+    desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=(("u1", 1, "pair"),))
     word = desk.reply().confirm
-    for name, units in (("ana", (("u1", 2),)), ("ana", ()), ("bob", (("u1", 1),))):
+    for name, units in (("ana", (("u1", 2, "pair"),)), ("ana", ()), ("bob", (("u1", 1, "pair"),))):
         desk.ask(OPERATOR, m.ForgetUser(name=name, confirm=word))
         desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=units)
         assert desk.reply().errno == Errno.ESTALE
@@ -339,7 +351,7 @@ def test_a_user_whose_units_have_changed_is_not_forgotten() -> None:
 def test_a_purge_outlives_its_call_which_names_its_receipt() -> None:
     desk = Desk()
     unit = desk.stored(MAIL, user="ana")
-    owned = ((unit.id, 1),)
+    owned = ((unit.id, 1, "pair"),)
     desk.ask(OPERATOR, m.ForgetUser(name="ana"))
     desk.tell(ev.Owned, key=desk.one(ins.Owned).key, units=owned)
     desk.ask(OPERATOR, m.ForgetUser(name="ana", confirm=desk.reply().confirm, deadline_ms=1000))

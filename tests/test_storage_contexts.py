@@ -236,7 +236,7 @@ def test_a_file_of_schema_3_gets_its_contexts(tmp_path: Path) -> None:
         assert store.contexts("ana", "p") == (
             SavedContext(name="trip", model="small", messages=1, bytes=41, saved_at=T0),
         )
-        assert store.owned("ana") == (("pair-ana-p-1", 1),)
+        assert store.owned("ana") == (("pair-ana-p-1", 1, "pair"),)
         assert store.verify() == []
     db = sqlite3.connect(tmp_path / "isovist.db")
     assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)

@@ -220,7 +220,7 @@ def test_forgetting_a_user_takes_all_that_is_hers(store: Backend) -> None:
     store.save_group("users", "team", ["ana", "bob"])
     store.save_grant("p", ("ana", "bob"), ())
     store.save_grant("q", ("ana",), ())
-    assert store.owned("ana") == tuple(sorted((unit.id, 1) for unit in mine))
+    assert store.owned("ana") == tuple(sorted((unit.id, 1, unit.partition.scope) for unit in mine))
     outcomes = store.purge("ana", "receipt", T0)
     store.apply(outcomes)
     assert store.owned("ana") == ()

@@ -514,6 +514,7 @@ def forget_user(
     /,
     *,
     yes: Annotated[bool, Flag] = False,
+    dry_run: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
     """Remove all units of a user, its memberships and its grants. Counts first, and asks.
@@ -524,10 +525,12 @@ def forget_user(
         The user.
     yes
         Do not ask.
+    dry_run
+        Count its units by scope, and remove nothing.
     """
     from isovist.kernel.cli import recall
 
-    return recall.forget_user(common, name, yes=yes)
+    return recall.forget_user(common, name, yes=yes, dry_run=dry_run)
 
 
 @memory.command

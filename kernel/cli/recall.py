@@ -134,19 +134,34 @@ def _fitting(common: Common, found: Matched, units: list[Unit]) -> int:
     return 0
 
 
-def forget_user(common: Common, name: str, *, yes: bool) -> int:
+def forget_user(common: Common, name: str, *, yes: bool, dry_run: bool) -> int:
     """Say how much is known of a user, ask, and remove it all."""
     with attach(common) as kernel:
         found = kernel.forget_user(name)
+        if not common.json and (dry_run or not yes):
+            _known(name, found)
+        if dry_run:
+            if common.json:
+                emit({"user": name, "units": found.count, "scopes": found.scopes,
+                      "forgotten": 0, "receipt": ""})  # fmt: skip
+            return 0
         if not yes:
-            if not common.json:
-                say(f"{safe(name)} has {found.count} units, in all scopes")
             _agreed_user(name, shown=not common.json)
         gone = kernel.forget_user(name, confirm=found.confirm)
     if common.json:
-        emit({"user": name, "forgotten": gone.count, "receipt": gone.receipt})
+        emit({"user": name, "units": found.count, "scopes": found.scopes,
+              "forgotten": gone.count, "receipt": gone.receipt})  # fmt: skip
         return 0
     return _told(common, gone)
+
+
+def _known(name: str, found: Matched) -> None:
+    by = ", ".join(f"{count} {safe(scope)}" for scope, count in found.scopes.items())
+    say(f"{safe(name)} has {found.count} units" + (f": {by}" if by else ""))
+    if not found.count:
+        note(
+            "nothing is stored of that name; memberships and grants, if any, would go all the same"
+        )
 
 
 def _agreed_user(name: str, *, shown: bool) -> None:

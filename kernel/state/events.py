@@ -130,10 +130,10 @@ class Metered(Event, frozen=True, kw_only=True, gc=False):
 
 
 class Owned(Event, frozen=True, kw_only=True, gc=False):
-    """(id, version) of every unit of the user that was asked for, in order of id."""
+    """(id, version, scope) of every unit of the user that was asked for, in order of id."""
 
     key: int
-    units: tuple[tuple[str, int], ...]
+    units: tuple[tuple[str, int, str], ...]
 
 
 class Purged(Event, frozen=True, kw_only=True, gc=False):

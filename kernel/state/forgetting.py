@@ -3,11 +3,12 @@
 
 What is forgotten is in no view when the reply comes. Its receipt is issued later, when no file of
 the store holds anything of it. What is to go by user is counted first and gets a word, a keyed hash
-over ids and versions; with that word all and only those go. By query: :mod:`.matching`.
+over ids, versions and scopes; with that word all and only those go. By query: :mod:`.matching`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -174,8 +175,11 @@ class Forgetting:
         # A user without units may still have memberships and grants, so there is a word for none.
         word = self._word(event.units, "user", name)
         if not call.request.confirm:
-            count = len(event.units)
-            self._state.finish(call, m.Matched(units=(), count=count, confirm=word))
+            scopes = Counter(sorted(scope for _, _, scope in event.units))
+            self._state.finish(
+                call,
+                m.Matched(units=(), count=len(event.units), confirm=word, scopes=dict(scopes)),
+            )
         elif call.request.confirm != word:
             self._state.fail(call, changed())
         else:
@@ -297,7 +301,7 @@ class Forgetting:
         call.receipt = receipts.name_of(self._state, call.key, user)
         call.tell(self._state.now, f"receipt {call.receipt}")
 
-    def _word(self, units: Iterable[tuple[str, int]], *whose: str) -> str:
+    def _word(self, units: Iterable[tuple[str, int, str]], *whose: str) -> str:
         return self._state.opaque("w", whose, tuple(sorted(units)))
 
 

@@ -217,9 +217,9 @@ class Store:
         gone = (*(known.units if known else ()), *units)
         self.receipts[receipt] = Receipt(id=receipt, asked_at=1, issued_at=0, units=gone)
 
-    def owned(self, user: str) -> tuple[tuple[str, int], ...]:
+    def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
         mine = [
-            (unit, held.version)
+            (unit, held.version, partition.scope)
             for partition, units in self.units.items()
             for unit, held in units.items()
             if user in (held.put.user, partition.users.kind == "one" and partition.users.name)
@@ -227,7 +227,7 @@ class Store:
         return tuple(sorted(mine))
 
     def purge(self, user: str, receipt: str) -> tuple[Outcome, ...]:
-        mine = dict(self.owned(user))
+        mine = {unit for unit, *_ in self.owned(user)}
         gone = tuple(
             Outcome(op=Drop(partition=partition, seq=0, id=unit, receipt=receipt), id=unit)
             for partition, units in self.units.items()
@@ -237,7 +237,7 @@ class Store:
         for outcome in gone:
             del self.units[outcome.op.partition][outcome.id]
         self.contexts = {key: one for key, one in self.contexts.items() if key[0] != user}
-        self._forgotten(receipt, *mine)
+        self._forgotten(receipt, *sorted(mine))
         return gone
 
     def expired(self, now: int, limit: int) -> tuple[tuple[Lapsed, ...], int | None]:
