@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import cast
 
 import msgspec
+from msgspec import inspect
 
 from isovist.syscalls.errors import CallerError, Errno, IsovistError
 from isovist.syscalls.messages import REPLY_OF, AnyReply, Call, Failed, Reply, Request
@@ -18,6 +20,7 @@ _FIELDS: dict[int, tuple[msgspec.structs.FieldInfo, ...]] = {
     cast(int, kind.__struct_config__.tag): msgspec.structs.fields(kind) for kind in REPLY_OF
 }
 """The fields of each request by its tag; field ``i`` is element ``i + 1`` of the array."""
+_TYPES = {cast(int, kind.__struct_config__.tag): kind for kind in REPLY_OF}
 
 _MOST = 200
 """Characters of a message about a bad body: it may quote the body, and must fit a frame."""
@@ -34,15 +37,19 @@ def encode(message: Call | Reply) -> bytes:
 
 
 def decode_request(body: bytes) -> Request:
-    """A request. Raises ``ENOSYS`` for an unknown tag, ``EINVAL`` (naming the field's path) for
-    a value that breaks its type, ``EPROTO`` for bytes that are no message."""
+    """A request. Raises ``ENOSYS`` for an unknown tag, ``EINVAL`` (naming the field's path, and
+    the words that it may hold where it takes one of several) for a value that breaks its type,
+    ``EPROTO`` for bytes that are no message."""
     try:
         return _requests.decode(body)
     except msgspec.ValidationError as e:
         rule, path = _parse(str(e))
         if path == "$[0]" and rule.startswith("Invalid value"):
             raise CallerError("no such syscall in this ABI", errno=Errno.ENOSYS) from None
-        field = _field(rule, path, _FIELDS.get(_tag(body), ()))
+        tag = _tag(body)
+        field = _field(rule, path, _FIELDS.get(tag, ()))
+        if rule.startswith("Invalid enum value") and (words := _choices(_TYPES[tag], path)):
+            rule += f"; it may be {words}"
         raise CallerError(f"{field}: {rule}" if field else rule, field=field) from None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise CallerError(f"not a message: {e}", errno=Errno.EPROTO) from None
@@ -82,6 +89,37 @@ def _field(rule: str, path: str, fields: tuple[msgspec.structs.FieldInfo, ...]) 
         lacking = (f.name for f in fields[max(0, int(match[1]) - 1) :] if f.required)
         return next(lacking, "")
     return path
+
+
+def _choices(kind: object, path: str) -> str:
+    """The words that the value at msgspec's ``path`` within a ``kind`` may be, as in
+    ``both, lexical, none``; empty where there is no such choice."""
+    found = [inspect.type_info(kind)]
+    for index, name in re.findall(r"\[([^\]]*)\]|\.(\w+)", path):
+        found = [inner for one in found for inner in _inside(one, index, name)]
+    return ", ".join(str(word) for one in _members(found) for word in one)
+
+
+def _members(kinds: list[inspect.Type]) -> Iterator[tuple[object, ...]]:
+    for kind in kinds:
+        if isinstance(kind, inspect.LiteralType):
+            yield kind.values
+        elif isinstance(kind, inspect.UnionType):
+            yield from _members(list(kind.types))
+
+
+def _inside(kind: inspect.Type, index: str, name: str) -> Iterator[inspect.Type]:
+    """What stands in a ``kind`` at this index (of an array) or under this name (of an object)."""
+    match kind:
+        case inspect.UnionType():
+            for one in kind.types:
+                yield from _inside(one, index, name)
+        case inspect.VarTupleType():
+            yield kind.item_type
+        case inspect.StructType():
+            for at, field in enumerate(kind.fields, kind.tag is not None):
+                if field.encode_name == name or index == str(at):
+                    yield field.type
 
 
 def _tag(body: bytes) -> int:

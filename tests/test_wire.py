@@ -223,6 +223,23 @@ def test_a_bad_field_is_named(body, field):
     assert (caught.value.errno, caught.value.field) == (Errno.EINVAL, field)
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([12, None, None, "x", 8, "fuzzy"], "mode: Invalid enum value 'fuzzy'; it may be "
+         "bm25, dense, hybrid, rrf"),
+        ([*REMEMBER[:6], "public"], "stream: Invalid enum value 'public'; it may be "
+         "protected, reusable"),
+        ([17, None, None, [{"role": "boss", "content": "x"}]], "messages[0].role: Invalid enum "
+         "value 'boss'; it may be assistant, system, tool, user"),
+    ],
+)  # fmt: skip
+def test_where_a_field_takes_one_of_several_words_the_error_lists_them(body, words):
+    with pytest.raises(CallerError) as caught:
+        decode_request(raw(body))
+    assert caught.value.message == words
+
+
 def test_an_error_does_not_quote_a_whole_frame_back():
     with pytest.raises(CallerError) as caught:
         decode_request(raw([11, None, None, "x", "note", None, "p" * 1_000_000]))
