@@ -66,6 +66,14 @@ class Bucket:
         self._fill(now)
         self._level = min(self.rate * MINUTE, self._level - tokens * MINUTE)
 
+    def level(self, now: int) -> int:
+        """What :meth:`restore` takes back at the same instant."""
+        self._fill(now)
+        return self._level
+
+    def restore(self, level: int) -> None:
+        self._level = level
+
     def full(self, now: int) -> bool:
         self._fill(now)
         return self._level == self.rate * MINUTE
@@ -99,6 +107,7 @@ class _Admitted(msgspec.Struct):
     gates: tuple[Gate, ...]
     reserved: int
     begun: bool = False
+    prompt: int = 0
 
 
 class Quotas:
@@ -106,7 +115,8 @@ class Quotas:
 
     A call reserves the longest answer that it may get when it is admitted; its prompt is taken
     when its length is known, which may overdraw the bucket; what it did not use is given back at
-    its end. So no number of calls at once takes more than is there, prompts apart.
+    its end. So no number of calls at once takes more than is there, prompts apart. One that moves
+    on, since where it was nobody answers, has all given back and begins anew.
     """
 
     def __init__(self, limits: Mapping[str, Mapping[str, Limit]]) -> None:
@@ -132,12 +142,30 @@ class Quotas:
         gates = tuple(gate for gate in found if gate is not None)
         if not gates:
             return
-        self._calls[key] = _Admitted(gates, tokens)
-        for gate in gates:
-            gate.calls += 1
-            gate.waiting += 1
-            if gate.bucket is not None:
-                gate.bucket.take(tokens, now)
+        call = self._calls[key] = _Admitted(gates, tokens)
+        _count(call, 1)
+        _take(call, tokens, now)
+
+    def move(self, key: int, names: Iterable[tuple[str, str]], tokens: int, now: int) -> bool:
+        """Count call ``key`` at the gates of ``names`` instead, as if it came only now; false
+        where one refuses it, and nothing has changed then."""
+        names, call = tuple(names), self._calls.get(key)
+        buckets = [g.bucket for g in (call.gates if call else ()) if g.bucket is not None]
+        levels = [bucket.level(now) for bucket in buckets]
+        if call is not None:
+            # What it holds itself must not stand in its way.
+            _count(call, -1)
+            _take(call, -call.reserved - call.prompt, now)
+        if self.refusal(names, tokens, now) is None:
+            self._calls.pop(key, None)
+            self.admit(key, names, tokens, now)
+            return True
+        if call is not None:
+            _count(call, 1)
+        # Not taken again: what was given back may have been more than a bucket holds.
+        for bucket, level in zip(buckets, levels, strict=True):
+            bucket.restore(level)
+        return False
 
     def begin(self, key: int) -> None:
         """The call runs, for the first time or again."""
@@ -154,18 +182,16 @@ class Quotas:
     def take(self, key: int, tokens: int, now: int) -> None:
         """The call's prompt has ``tokens``."""
         call = self._calls.get(key)
-        for gate in call.gates if call is not None else ():
-            if gate.bucket is not None:
-                gate.bucket.take(tokens, now)
+        if call is not None:
+            call.prompt += tokens
+            _take(call, tokens, now)
 
     def end(self, key: int, output: int, now: int) -> None:
         """The call has ended; its answer had ``output`` tokens. No effect on one not admitted."""
-        self.begin(key)
         call = self._calls.pop(key, None)
-        for gate in call.gates if call is not None else ():
-            gate.calls -= 1
-            if gate.bucket is not None:
-                gate.bucket.take(output - call.reserved if call is not None else 0, now)
+        if call is not None:
+            _count(call, -1)
+            _take(call, output - call.reserved, now)
         if len(self._gates) > self._sweep_at:
             self._forget(now)
 
@@ -197,3 +223,15 @@ class Quotas:
             assert gate.waiting == sum(not c.begun for c in own), "and those that wait"
             assert not gate.limit.calls or gate.calls <= gate.limit.calls
             assert not gate.limit.queue or gate.waiting <= gate.limit.queue
+
+
+def _count(call: _Admitted, by: int) -> None:
+    for gate in call.gates:
+        gate.calls += by
+        gate.waiting += 0 if call.begun else by
+
+
+def _take(call: _Admitted, tokens: int, now: int) -> None:
+    for gate in call.gates:
+        if gate.bucket is not None:
+            gate.bucket.take(tokens, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk, chat
+from state_helpers import MAIL, MS, OPERATOR, PLAN, SECOND, Desk, chat
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
@@ -194,6 +194,41 @@ def test_the_quota_of_a_fallback_is_kept() -> None:
     assert at.one(ins.Render).model == "second"
     at.ask(PLAN, chat(memory=False, user="ana", max_tokens=32))
     assert at.reply().errno == Errno.EAGAIN, "the moved call counts there"
+
+
+@pytest.mark.parametrize(("end", "left"), [("refused", 900), ("died", 901)])
+def test_what_a_failed_try_has_cost_is_given_back(end: str, left: int) -> None:
+    """The answer and one prompt (of 9 tokens) count, whether another model or another life of the
+    same driver gives it."""
+    at = desk(scheduling=Scheduling(quotas={"user": {"ana": Limit(tokens=1000)}}))
+    decode = at.decoding(MAIL, user="ana", max_tokens=32)
+    at.token(decode, "unseen")
+    if end == "refused":
+        at.done(decode, **refusal())
+        at.render()
+        at.up("second")
+    else:
+        at.die("first")
+        at.sleep(101 * MS)  # in which a token is refilled
+        at.up("first", 2)
+    at.done(at.one(ins.Decode), output_tokens=91)
+    ask = {"memory": False, "user": "ana", "model": "second"}
+    assert at.ask(PLAN, chat(**ask, max_tokens=left + 1)).errno == Errno.EAGAIN
+    assert at.ask(PLAN, chat(**ask, max_tokens=left)) is None
+
+
+def test_a_fallback_that_is_full_leaves_the_quota_as_it_was() -> None:
+    quotas = {"model": {"second": Limit(calls=1)}, "agent": {"mail": Limit(tokens=1000)}}
+    at = desk(scheduling=Scheduling(quotas=quotas))
+    held = at.decoding(PLAN, user="ana", max_tokens=32)
+    decode = at.decoding(MAIL, user="ana", max_tokens=32)
+    at.token(decode, "unseen")
+    at.done(decode, **refusal())
+    assert at.reply().errno == Errno.EAGAIN
+    at.done(held)
+    # One prompt of 9 tokens, and one word.
+    assert at.ask(MAIL, chat(memory=False, user="ana", max_tokens=991)).errno == Errno.EAGAIN
+    assert at.ask(MAIL, chat(memory=False, user="ana", max_tokens=990)) is None
 
 
 def test_rests_double_up_to_a_bound_and_end_with_an_answer() -> None:

@@ -93,18 +93,13 @@ class Admission:
             self._quotas.admit(call.key, names, max_tokens, self._state.now)
 
     def move(self, call: Call, model: str, max_tokens: int) -> bool:
-        """Count a call at another model from now on; false where that model's gate or another
-        refuses it, and it is counted where it was."""
-        if not self._quotas or call.resolved is None or call.generation is None:
+        """Count a call at another model from now on, and give back what its failed try has cost:
+        prompt and words that nobody has seen. False where that model's gate or another refuses
+        it, and it is counted where it was."""
+        if not self._quotas or call.resolved is None:
             return True
-        now, user, made = self._state.now, call.resolved.user, call.generation.charged
-        before = _gates(call.agent, user, call.generation.model)
-        names = _gates(call.agent, user, model)
-        # What it holds itself must not stand in its way.
-        self._quotas.end(call.key, made, now)
-        refused = self._quotas.refusal(names, max_tokens, now) is not None
-        self._quotas.admit(call.key, before if refused else names, max_tokens, now)
-        return not refused
+        names = _gates(call.agent, call.resolved.user, model)
+        return self._quotas.move(call.key, names, max_tokens, self._state.now)
 
     def rendered(self, call: Call, prompt_tokens: int) -> None:
         self._quotas.take(call.key, prompt_tokens, self._state.now)
