@@ -383,6 +383,27 @@ def test_a_cancelled_forget_names_its_receipt() -> None:
     assert any(receipt in line for line in end.story)
 
 
+@pytest.mark.promise("erase.complete")
+def test_a_forget_that_was_cancelled_is_scrubbed_all_the_same() -> None:
+    """Its unit goes, so a prompt that holds it keeps the receipt back."""
+    desk = Desk()
+    unit = desk.stored(MAIL, user="ana", scope="user")
+    desk.ask(PLAN, chat(user="ana", wait="none"))
+    desk.select(unit)
+    desk.render()
+    chatting = desk.frame
+    desk.ask(MAIL, m.Forget(id=unit.id, user="ana"))
+    desk.select(unit)
+    op = desk.one(ins.Commit).op
+    desk.ask(MAIL, m.Cancel(call=desk.frame))
+    desk.commit(op)
+    assert desk.all(ins.Scrub) == [ins.Scrub()]
+    desk.tell(ev.Scrubbing)
+    assert desk.all(ins.Flush) == []
+    desk.ask(PLAN, m.Cancel(call=chatting))
+    assert desk.all(ins.Flush) == [ins.Flush()]
+
+
 def test_only_the_operator_forgets_a_user() -> None:
     desk = Desk()
     assert desk.ask(MAIL, m.ForgetUser(name="ana")).errno == Errno.EPERM

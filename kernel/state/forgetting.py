@@ -95,8 +95,6 @@ class Forgetting:
         """One removal of ``call`` has come to its end; with the last one the call goes on."""
         op = outcome.op
         call.drops[op.partition, op.seq] = outcome.errno
-        if not outcome.errno:
-            self.left((op.id,))
         if None in call.drops.values():
             return
         if isinstance(call.request, m.ForgetMatching):

@@ -211,6 +211,9 @@ class Memory:
         # Visible first, then acknowledged: whoever hears of the write can already find it.
         self._show(op, ("lexical",) if outcome.chunks else LEGS)
         self._state.sweeping.note(op)
+        if isinstance(op, Drop) and op.receipt:
+            # Even if nobody waits for it any more: the unit is gone all the same.
+            self._state.forgetting.left((op.id,))
         if key == _KERNEL:
             self._state.sweeping.answered(outcome)
             return
