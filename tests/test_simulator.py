@@ -320,6 +320,14 @@ def _answers_before_the_disk(save: Any) -> Any:
     return hasty
 
 
+def _flushes_at_once(self: Forgetting, event: Any) -> None:
+    self._state.emit(ins.Flush())
+
+
+def _never_flushes(self: Forgetting, event: Any) -> None:
+    pass
+
+
 def _loads_of_any_user(load: Any) -> Any:
     def careless(self: Contexts, channel: Channel, frame: int, request: m.ContextLoad) -> None:
         load(self, channel, frame, request)
@@ -346,6 +354,12 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a forgetting of what has changed": (Matching, "_drop_all", _takes_any_version),
     "a forgetting of half of what was shown": (Matching, "_drop_all", _takes_less_than_named),
     "a receipt that nobody waited for": (Forgetting, "_receipt_found", _issues_at_once),
+    "a flush while prompts hold what is gone": (
+        Forgetting,
+        "_scrubbing",
+        lambda _: _flushes_at_once,
+    ),
+    "a scrub that reaches no driver": (Forgetting, "_scrubbing", lambda _: _never_flushes),
     "a forgotten user that stays": (Users, "forget", lambda _: _grants_the_forgotten),
     "a recall without a record": (Audits, "record", _records_no_recall),
     "a second start of a text that has begun": (Drivers, "_died", _starts_again_after_parts),

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.sim_erasure import ErasureBooks
 from isovist.kernel.state.sim_recall import RecallBooks
 from isovist.kernel.state.sim_world import MS, SECOND, Store
 from isovist.syscalls import messages as m
@@ -183,6 +184,7 @@ class Judge:
         }
         self._groups = {key: set(members) for key, members in groups.items()}
         self._recall = RecallBooks(store)
+        self._erasure = ErasureBooks()
         self._said: dict[tuple[str | None, str, str], list[object]] = defaultdict(list)
         """What each pair had saved under each name, by user, agent and name."""
         self._saving: dict[int, tuple[tuple[str, str, str], int]] = {}
@@ -260,8 +262,9 @@ class Judge:
                 if self._now is not None:
                     self._now.who.writes -= 1
             self._settled(event)
-        if isinstance(event, ev.Retrieved) and self._now and not self._now.lagging:
-            self._now.lagging = event.lagging
+        if isinstance(event, ev.Retrieved) and self._now:
+            self._now.lagging = self._now.lagging or event.lagging
+            self._erasure.given(event.key, self._now, event)
         if isinstance(event, ev.Token | ev.DriverUp | ev.DriverDone):
             self._driver_speaks(event)
         dying = self._driver_dies(event) if isinstance(event, ev.DriverDied) else []
@@ -271,6 +274,8 @@ class Judge:
             watch = self._watch.get(type(instruction))
             if watch is not None:
                 watch(instruction)
+        broken = self._erasure.after(event, out)
+        demand(not broken, broken)
         if isinstance(event, ev.DriverDied):
             hopeless = event.fatal or self._deaths[event.model] >= 4
             for asked in dying:
@@ -290,6 +295,8 @@ class Judge:
         for waiting in self.asked.values():
             demand(not waiting, f"{_name(waiting[0])} hangs")
         demand(len(self._audited) == self._to_audit, "a search or chat without its record")
+        broken = self._erasure.drained()
+        demand(not broken, broken)
         # Word statistics count what is stored, so what is stored must be what lives.
         now = self._wall + self.clock
         for partition, units in self.store.units.items():
