@@ -621,7 +621,10 @@ class Judge:
             demand((op.user, op.agent) == pair, f"{op} in another's name")
             demand(op.partition == self._audience(asked), f"{op} in the wrong scope")
         else:
-            demand(self.store.owners[op.id] == pair, f"{_name(asked)} changes what is not its own")
+            # One that has left, and came back elsewhere by an import, is refused there.
+            there = op.id in self.store.units.get(op.partition, {})
+            own = self.store.owners[op.id] == pair
+            demand(own or not there, f"{_name(asked)} changes what is not its own")
             demand(isinstance(asked.request, CHANGES), "a change that nobody asked for")
             if isinstance(op, Drop):
                 broken = self._recall.drop(asked, op)
