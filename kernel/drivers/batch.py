@@ -3,7 +3,8 @@
 An answer that is being written gets its token in every step, so that its stream keeps its pace
 however long the prompts are that are read beside it: they only get what room a step has left. The
 room is measured: while somebody waits for a next token, a step may read as much as it has time
-for, and else as much as the model takes at once.
+for (more, where more wait for their first token than for their next), and else as much as the model
+takes at once. Pieces are cut so that llama.cpp computes them well.
 """
 
 from __future__ import annotations
