@@ -1,0 +1,95 @@
+"""The judge that needs no model: it re-scopes and merges where words alone leave no doubt.
+
+It does a smaller job than a good model, and an honest one. It merges what says the same in nearly
+the same words (:func:`isovist.kernel.learning.likeness.same`) and keeps the wording of one of the
+parts; it re-scopes what says itself whom it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import trio
+
+from isovist.kernel.learning.likeness import features, same
+from isovist.kernel.learning.review import STEPS, Batch, Cost, Step, Union
+from isovist.kernel.state.lessons import CAP
+from isovist.syscalls.records import Stream
+
+_PERSON = re.compile(
+    r"\b(?:users?(?:'s)?|she|he|her|his|hers|him|my|mine|prefer(?:s|red|ences?)?|likes?|dislikes?"
+    r"|wants|wishes|wish|tastes?|habits?|house style|sign-?offs?|signs? off)\b",
+    re.IGNORECASE,
+)
+"""A person's convention or wish."""
+_AGENT = re.compile(
+    r"\b(?:(?:this|the|your|its) (?:own )?(?:agent|harness|assistant|sandbox|shell tool|editor tool"
+    r"|tool set|toolset|system prompt|context window)(?:'s)?|this (?:model|program|runtime))\b",
+    re.IGNORECASE,
+)
+"""One agent's quirk or surroundings."""
+
+
+class RuleJudge:
+    """A :class:`~isovist.kernel.learning.review.Judge` by rules. Works in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.cost = Cost()
+
+    async def steps(self, batch: Batch) -> Sequence[Step]:
+        return _steps(batch)
+
+    async def unions(self, batch: Batch) -> Sequence[Union]:
+        return await trio.to_thread.run_sync(_unions, batch)
+
+
+def _steps(batch: Batch) -> list[Step]:
+    steps: list[Step] = []
+    for number, said in enumerate(batch.entries):
+        to = step_toward(batch.scope, belongs(f"{said.situation}. {said.lesson}"), batch.stream)
+        if to:
+            steps.append(Step(number, to))
+    return steps
+
+
+def belongs(text: str) -> str:
+    """The scope of what ``text`` says [M]: a person's convention is the user's, one agent's quirk
+    the agent's, a person's wish for one agent the pair's, all else everybody's."""
+    person, agent = bool(_PERSON.search(text)), bool(_AGENT.search(text))
+    return {(False, False): "global", (True, False): "user", (False, True): "agent"}.get(
+        (person, agent), "pair"
+    )
+
+
+def step_toward(scope: str, to: str, stream: Stream) -> str:
+    """The next scope on the way from ``scope`` to ``to`` under the cap, or none. Where there are
+    two ways, the one that reaches other users last."""
+    if scope == to:
+        return ""
+    way = to if to in STEPS[scope] else STEPS[scope][0]
+    return way if way in CAP[stream] else ""
+
+
+def _unions(batch: Batch) -> list[Union]:
+    known = [features(said.situation, said.lesson) for said in batch.entries]
+    groups: list[list[int]] = []
+    for number, one in enumerate(known):
+        for group in groups:
+            if all(same(one, known[other]) for other in group):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    unions: list[Union] = []
+    for group in groups:
+        if len(group) > 1:
+            # All say the same, so one of them says it all: the fullest, in the fewest letters.
+            best = min(group, key=lambda n: (-len(known[n].words), _length(batch, n), n))
+            said = batch.entries[best]
+            unions.append(Union(tuple(group), said.situation, said.lesson))
+    return unions
+
+
+def _length(batch: Batch, number: int) -> int:
+    return len(batch.entries[number].situation) + len(batch.entries[number].lesson)

@@ -1,0 +1,328 @@
+"""The review of what was learned: what changed is judged again, and twins become one [M].
+
+Stage 1 re-scopes entries, one step at a time; stage 2 merges those that share situation *and*
+behaviour, inside one destination and one stream. Both look at what has changed since the last
+review and at its nearest neighbours, so that a review costs what changed and not what is stored.
+
+A :class:`Judge` proposes, and is told texts alone: no counts, no outcomes, no origins. What it says
+is held to the rules here, whoever it is. What comes out are proposals, each with the versions that
+it was made from; the store takes one only if those still stand (compare-and-swap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from isovist.kernel.learning import clusters
+from isovist.kernel.learning.likeness import conflict, features
+from isovist.kernel.learning.roles import Unusable
+from isovist.kernel.state.lessons import CAP, MAX_LESSON, MAX_SITUATION, Held
+from isovist.syscalls.records import Stream
+
+BATCH = 30
+"""Entries that a judge is shown at a time [M]."""
+NEAREST = 9
+"""Neighbours of a changed entry that are looked at."""
+
+STEPS: dict[str, tuple[str, ...]] = {
+    "pair": ("user", "agent"),
+    "user": ("pair", "global"),
+    "agent": ("pair", "global"),
+    "global": ("user", "agent"),
+}
+"""Scopes one step away: each step opens or closes one axis of the product users × agents."""
+OPEN_TO_USERS = frozenset({"agent", "global"})
+"""Scopes that reach other users than the one who an entry comes from."""
+
+Widen = Literal["pairs", "person"]
+"""What a step to other users needs beside a reusable stream: a second, independent pair that wrote
+the same thing, or a person's approval, which is always enough."""
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry that is new or has another version since the last review.
+
+    ``destination`` is where it is kept (opaque; entries of two are never compared). ``witnessed``:
+    two independent pairs at least wrote it; ``approved``: a person has approved that it reach
+    others. The last two are for the gate here and no judge sees them.
+    """
+
+    held: Held
+    destination: Any
+    witnessed: bool = False
+    approved: bool = False
+
+
+class Near(Protocol):
+    async def __call__(self, held: Held, destination: Hashable, k: int) -> Sequence[Held]:
+        """At most ``k`` entries of this destination and of the stream of ``held``, nearest first
+        by both legs. ``held`` itself may be among them."""
+        ...
+
+
+class Said(msgspec.Struct, frozen=True):
+    """All that a judge is shown of an entry."""
+
+    situation: str
+    lesson: str
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """At most :data:`BATCH` entries of one destination and stream, neighbours side by side."""
+
+    stream: Stream
+    scope: str
+    entries: tuple[Said, ...]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """That entry number ``entry`` (from 0) of a batch belongs to ``to``."""
+
+    entry: int
+    to: str
+
+
+class Union(msgspec.Struct, frozen=True):
+    """That these entries of a batch (numbers from 0) say the same thing, and how to say it."""
+
+    entries: tuple[int, ...]
+    situation: str
+    lesson: str
+
+
+class Cost(msgspec.Struct):
+    """What a judge has spent, in tokens of its model."""
+
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Judge(Protocol):
+    """``cost`` counts what its answers cost. Both methods raise :class:`Unusable` where there is
+    no answer: the batch stays as it is."""
+
+    @property
+    def cost(self) -> Cost: ...
+
+    async def steps(self, batch: Batch) -> Sequence[Step]:
+        """Which entries belong to a scope one step away."""
+        ...
+
+    async def unions(self, batch: Batch) -> Sequence[Union]:
+        """Which entries are one."""
+        ...
+
+
+class Rescope(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    id: str
+    version: int
+    to_scope: str
+
+
+class Merge(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """One entry in place of ``parts`` (id, version). The store gives it their origins, and as its
+    boundary the meet of theirs."""
+
+    parts: tuple[tuple[str, int], ...]
+    situation: str
+    lesson: str
+
+
+Proposal = Rescope | Merge
+
+
+class Reviewed(msgspec.Struct, kw_only=True):
+    """What a review did. ``changed`` entries were to be reviewed, ``shown`` were looked at (their
+    neighbours too). ``withheld``: steps to other users that lacked a witness or an approval;
+    ``refused``: what a judge proposed against the rules; ``unusable``: batches without an answer.
+    """
+
+    changed: int = 0
+    shown: int = 0
+    batches: int = 0
+    rescopes: int = 0
+    merges: int = 0
+    merged: int = 0
+    withheld: int = 0
+    refused: int = 0
+    unusable: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """Proposals, no entry in two of them, and a summary."""
+
+    proposals: tuple[Proposal, ...]
+    reviewed: Reviewed
+
+
+async def review(
+    changed: Iterable[Changed],
+    near: Near,
+    judge: Judge,
+    *,
+    widen: Widen = "pairs",
+    nearest: int = NEAREST,
+    batch: int = BATCH,
+) -> Review:
+    """Review what changed. Order and result are functions of the entries and of what ``near`` and
+    ``judge`` say; ``nearest`` is less than ``batch``."""
+    if not 0 < nearest < batch:
+        raise ValueError(f"{nearest} neighbours and the entry itself do not fit into {batch}")
+    run = _Run(near, judge, widen, nearest, batch)
+    for group in _groups(changed):
+        await run.rescope(group)
+        await run.merge(group)
+    run.reviewed.prompt_tokens = judge.cost.prompt_tokens - run.before.prompt_tokens
+    run.reviewed.output_tokens = judge.cost.output_tokens - run.before.output_tokens
+    return Review(proposals=tuple(run.proposals), reviewed=run.reviewed)
+
+
+def step_allowed(stream: Stream, scope: str, to: str) -> bool:
+    """Whether an entry of ``stream`` and ``scope`` may ever be moved to ``to`` in one step."""
+    return to in STEPS.get(scope, ()) and to in CAP[stream]
+
+
+def _groups(changed: Iterable[Changed]) -> list[list[Changed]]:
+    """By destination, scope and stream, each in an order that the texts make."""
+    latest = {entry.held.id: entry for entry in changed}
+    groups: dict[object, list[Changed]] = {}
+    for entry in sorted(latest.values(), key=lambda entry: _key(entry.held)):
+        place = (entry.destination, entry.held.scope, entry.held.stream)
+        groups.setdefault(place, []).append(entry)
+    return list(groups.values())
+
+
+def _key(held: Held) -> tuple[str, ...]:
+    return held.scope, held.stream, held.situation, held.lesson, held.id
+
+
+class _Run:
+    """One review. ``_taken`` are the entries that a proposal is about: no other may be."""
+
+    def __init__(self, near: Near, judge: Judge, widen: Widen, nearest: int, batch: int) -> None:
+        self._near, self._judge, self._widen = near, judge, widen
+        self._nearest, self._batch = nearest, batch
+        self._taken: set[str] = set()
+        self.proposals: list[Proposal] = []
+        self.reviewed = Reviewed()
+        self.before = Cost(judge.cost.prompt_tokens, judge.cost.output_tokens)
+
+    # -- stage 1
+
+    async def rescope(self, group: list[Changed]) -> None:
+        self.reviewed.changed += len(group)
+        for start in range(0, len(group), self._batch):
+            part = group[start : start + self._batch]
+            said = self._shown([entry.held for entry in part])
+            try:
+                steps = await self._judge.steps(said)
+            except Unusable:
+                self.reviewed.unusable += 1
+                continue
+            for step in steps:
+                self._step(part, step)
+
+    def _step(self, part: list[Changed], step: Step) -> None:
+        if not 0 <= step.entry < len(part):
+            self.reviewed.refused += 1
+            return
+        entry = part[step.entry]
+        held = entry.held
+        if held.id in self._taken or not step_allowed(held.stream, held.scope, step.to):
+            self.reviewed.refused += 1
+        elif not self._may(entry, step.to):
+            self.reviewed.withheld += 1
+        else:
+            self._taken.add(held.id)
+            self.proposals.append(Rescope(id=held.id, version=held.version, to_scope=step.to))
+            self.reviewed.rescopes += 1
+
+    def _may(self, entry: Changed, to: str) -> bool:
+        """The gate of the user axis: opening it exposes an entry to others, and closing it takes
+        it from another pair that wrote it too."""
+        was, will = entry.held.scope in OPEN_TO_USERS, to in OPEN_TO_USERS
+        if will and not was:
+            return entry.approved or (self._widen == "pairs" and entry.witnessed)
+        return will or not was or not entry.witnessed
+
+    # -- stage 2
+
+    async def merge(self, group: list[Changed]) -> None:
+        found: list[tuple[Held, tuple[Held, ...]]] = []
+        for entry in group:
+            held = entry.held
+            if held.id in self._taken:
+                continue
+            nearest = await self._near(held, entry.destination, self._nearest + 1)
+            fit = (
+                other
+                for other in nearest
+                if other.id not in (held.id, *self._taken)
+                and (other.scope, other.stream) == (held.scope, held.stream)
+            )
+            found.append((held, tuple(fit)[: self._nearest]))
+        for entries in await clusters.batches(found, self._batch):
+            left = [held for held in entries if held.id not in self._taken]
+            if len(left) < 2:
+                continue
+            try:
+                unions = await self._judge.unions(self._shown(left))
+            except Unusable:
+                self.reviewed.unusable += 1
+                continue
+            for union in unions:
+                self._union(left, union)
+
+    def _union(self, entries: list[Held], union: Union) -> None:
+        if not _valid(entries, union):
+            self.reviewed.refused += 1
+            return
+        parts = [entries[number] for number in union.entries]
+        if any(part.id in self._taken for part in parts):
+            self.reviewed.refused += 1
+            return
+        self._taken.update(part.id for part in parts)
+        self.proposals.append(
+            Merge(
+                parts=tuple((part.id, part.version) for part in parts),
+                situation=union.situation,
+                lesson=union.lesson,
+            )
+        )
+        self.reviewed.merges += 1
+        self.reviewed.merged += len(parts)
+
+    def _shown(self, entries: Sequence[Held]) -> Batch:
+        self.reviewed.batches += 1
+        self.reviewed.shown += len(entries)
+        first = entries[0]
+        said = tuple(Said(held.situation, held.lesson) for held in entries)
+        return Batch(stream=first.stream, scope=first.scope, entries=said)
+
+
+def _valid(entries: Sequence[Held], union: Union) -> bool:
+    """Whether the rules allow a union: of entries of the batch, each once, two at least; each of
+    which agrees with what would stand in its place about values, negations, conditions and
+    hedges, and shares a word of situation and of lesson with it."""
+    numbers = union.entries
+    if len(numbers) < 2 or len(set(numbers)) < len(numbers):
+        return False
+    if not all(0 <= number < len(entries) for number in numbers):
+        return False
+    if not 0 < len(union.situation) <= MAX_SITUATION or "\n" in union.situation:
+        return False
+    if not 0 < len(union.lesson) <= MAX_LESSON:
+        return False
+    whole = features(union.situation, union.lesson)
+    for number in numbers:
+        part = features(entries[number].situation, entries[number].lesson)
+        if conflict(part, whole):
+            return False
+        if not part.situation & whole.situation or not part.lesson & whole.lesson:
+            return False
+    return True
