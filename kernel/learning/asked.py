@@ -1,0 +1,158 @@
+"""A splitter and a writer that ask a model once each, and again where the answer cannot be read.
+
+The model is not trusted. What it answers passes :mod:`~isovist.kernel.learning.answers`, which
+sees to its form, and then the kernel's own scan and rules, which see to all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import trio
+
+from isovist.kernel.learning import answers, prompts
+from isovist.kernel.learning.answers import Unreadable
+from isovist.kernel.learning.roles import Model, Unusable
+from isovist.kernel.models import DEFAULT_CONTEXT
+from isovist.kernel.state.lessons import Attempt, Brief, Operation, Streams
+from isovist.syscalls.errors import Errno, IsovistError, WorldError
+from isovist.syscalls.messages import Chatted
+from isovist.syscalls.records import Message, Tool
+
+TRIES = 3
+"""Answers that are looked at before a model is given up [issue 5]."""
+PATIENCE_S = 900.0
+"""How long one answer may take, whatever deadline the model itself keeps."""
+REPLY, REPLY_SHARE = 2048, 4
+"""Tokens of an answer: so many, and one part in so many of the context, at most."""
+CHARACTERS = 3
+"""Of a token, on the careful side of English; where it is fewer, less is shown in another try."""
+MOST_SHOWN = 160_000
+"""Characters that are shown, however large a context: they fit a frame in any script."""
+LEAST_SHOWN = 200
+
+T = TypeVar("T")
+Prompt = Callable[[int], tuple[Sequence[Message], str]]
+"""What is asked in so many characters of data, and the schema of the answer (empty: none)."""
+
+
+class ModelSplitter:
+    """Splits by one question to ``model``; where that answers without the markers, by schema."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def split(self, attempt: Attempt) -> Streams:
+        """Raises :class:`Unusable`, and what the model raises."""
+
+        def marked(room: int) -> tuple[Sequence[Message], str]:
+            return prompts.split(attempt, room), ""
+
+        def by_schema(room: int) -> tuple[Sequence[Message], str]:
+            return prompts.split(attempt, room), prompts.SPLIT_SCHEMA
+
+        asking = Asking(self._model, len(prompts.SPLIT))
+        ways = [(marked, answers.streams)] * (TRIES - 1)
+        ways.append((by_schema, _either))
+        reusable, protected = await asking.until_read(ways)
+        return Streams(reusable=reusable, protected=protected, by=self._model.name)
+
+
+def _either(answer: str) -> tuple[str, str]:
+    """The streams as JSON, or marked all the same: not every model heeds a schema."""
+    try:
+        return answers.streams_of_json(answer)
+    except Unreadable:
+        return answers.streams(answer)
+
+
+class ModelWriter:
+    """Writes by one answer of ``model``, JSON by schema. It knows nothing but its brief, so two
+    calls never share a context [M]."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    async def write(self, brief: Brief) -> tuple[Operation, ...]:
+        """Raises :class:`Unusable`, and what the model raises."""
+        if nothing_to_learn(brief):
+            return ()
+        shown = prompts.Shown(brief, 0)
+
+        def prompt(room: int) -> tuple[Sequence[Message], str]:
+            nonlocal shown
+            shown = prompts.Shown(brief, room)
+            return prompts.write(brief, shown), prompts.write_schema(brief, shown)
+
+        def read(answer: str) -> tuple[Operation, ...]:
+            return answers.operations(answer, shown.names)
+
+        instructions, _ = prompt(0)
+        asking = Asking(self._model, len(instructions[0].content or ""))
+        return await asking.until_read([(prompt, read)] * TRIES)
+
+
+def nothing_to_learn(brief: Brief) -> bool:
+    """Whether no model need be asked: there are no notes; or nothing shows that they are true, as
+    an error or a time-out establishes nothing of what was tried [M]. What a person said of
+    themselves needs no verdict."""
+    untold = brief.stream == "reusable" and brief.outcome in ("error", "timeout")
+    return untold or not brief.text.strip() or not brief.scopes
+
+
+class Asking:
+    """One question to a model, in as many tries as it takes: shorter where it was too long,
+    without a schema where the model takes none, with a word of what was wrong where the answer
+    could not be read. ``instructions``: characters of the prompt beside the data."""
+
+    def __init__(self, model: Model, instructions: int) -> None:
+        self._model = model
+        context = model.context or DEFAULT_CONTEXT
+        self.max_tokens = max(1, min(REPLY, context // REPLY_SHARE))
+        room = (context - self.max_tokens) * CHARACTERS - instructions
+        self.room = max(LEAST_SHOWN, min(room, MOST_SHOWN))
+        self._schemas = True
+
+    async def until_read(self, ways: Sequence[tuple[Prompt, Callable[[str], T]]]) -> T:
+        """What the first answer that can be read says; each try has its own prompt and reader.
+        Raises :class:`Unusable` after the last."""
+        why = ""
+        for prompt, read in ways:
+            try:
+                chatted = await self.fitting(prompt, why)
+                if chatted.finish == "length":
+                    raise Unreadable("it is cut off, as it is too long")
+                return read(chatted.text)
+            except Unreadable as e:
+                why = str(e)
+        raise Unusable(f"no answer of {len(ways)} could be used; of the last, {why}")
+
+    async def fitting(self, prompt: Prompt, why: str = "", tools: Sequence[Tool] = ()) -> Chatted:
+        """The answer to the prompt in as much room as the model has. Raises what the model raises
+        where even the least does not fit; :class:`Unreadable` where it refused the schema or could
+        not follow it, and is asked without from now on."""
+        while True:
+            messages, schema = prompt(self.room)
+            if why:
+                messages = (*messages, Message("user", prompts.again(why)))
+            schema = schema if self._schemas else ""
+            try:
+                return await self._ask(messages, schema, tools)
+            except IsovistError as e:
+                if e.errno is Errno.EMSGSIZE and self.room > LEAST_SHOWN:
+                    self.room = max(LEAST_SHOWN, self.room // 2)
+                elif schema and e.errno in (Errno.EINVAL, Errno.EIO):
+                    self._schemas = False
+                    raise Unreadable("the model did not take the schema") from None
+                else:
+                    raise
+
+    async def _ask(
+        self, messages: Sequence[Message], schema: str, tools: Sequence[Tool]
+    ) -> Chatted:
+        with trio.move_on_after(PATIENCE_S):
+            return await self._model.ask(
+                messages, max_tokens=self.max_tokens, schema=schema, tools=tools
+            )
+        raise WorldError("the model does not answer", errno=Errno.ETIMEDOUT)
