@@ -19,7 +19,7 @@ Answer = str | Chatted | IsovistError | tuple[ToolCall, ...] | None
 
 class Scripted:
     """A model that gives ``answers`` in order, and the last of them for ever. What it was asked
-    stays in ``prompts``, ``schemas`` and ``tools``."""
+    stays in ``prompts``, ``schemas``, ``tools`` and ``choices``."""
 
     def __init__(self, *answers: Answer | Callable[[], Answer], context: int = 2048) -> None:
         self._answers, self.context = answers, context
@@ -27,6 +27,7 @@ class Scripted:
         self.prompts: list[tuple[Message, ...]] = []
         self.schemas: list[str] = []
         self.tools: list[tuple[Tool, ...]] = []
+        self.choices: list[str] = []
 
     async def ask(
         self,
@@ -35,12 +36,14 @@ class Scripted:
         max_tokens: int,
         schema: str = "",
         tools: Sequence[Tool] = (),
+        choice: str = "auto",
     ) -> Chatted:
         await trio.lowlevel.checkpoint()
         at = min(len(self.prompts), len(self._answers) - 1)
         self.prompts.append(tuple(messages))
         self.schemas.append(schema)
         self.tools.append(tuple(tools))
+        self.choices.append(choice)
         answer = self._answers[at]
         if callable(answer):
             answer = answer()

@@ -62,12 +62,19 @@ async def test_what_cannot_be_read_is_asked_again_with_what_was_wrong() -> None:
 
 
 async def test_three_answers_that_cannot_be_read_are_the_end() -> None:
-    for answer in ("secret-words", cut(operations(NEW))):
+    for answer in ("secret-words", operations(NEW)[:-8], cut('{"operations": [')):
         model = Scripted(answer)
         with pytest.raises(Unusable) as e:
             await ModelWriter(model).write(brief())
         assert len(model.prompts) == 3
         assert "secret-words" not in str(e.value)
+
+
+async def test_an_answer_without_end_counts_as_far_as_it_is_whole() -> None:
+    endless = operations(NEW, NEW, {"delete": "e1", "reason": "it is } wrong"}, NEW)
+    answer = cut(endless[: endless.index("global", 250)])
+    wanted = await ModelWriter(Scripted(answer)).write(brief(held("u-1")))
+    assert wanted == (Operation(**NEW), Operation(delete="u-1", reason="it is } wrong"))
 
 
 async def test_the_last_try_of_a_splitter_is_by_schema() -> None:

@@ -83,7 +83,7 @@ class _Streams(msgspec.Struct, forbid_unknown_fields=True):
 
 def streams_of_json(answer: str) -> tuple[str, str]:
     """The two texts, from a model that was asked by schema."""
-    both = read_json(answer, _Streams)
+    both = read_json(_bare(answer), _Streams)
     return _text(both.reusable.splitlines()), _text(both.protected.splitlines())
 
 
@@ -113,11 +113,18 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 def operations(answer: str, names: Mapping[str, str]) -> tuple[Operation, ...]:
     """The operations of a writer's answer; ``names`` are those under which entries were shown,
     with their ids. A name that was not shown stays as it is: the kernel knows no such entry."""
-    wanted = read_json(answer, _Answer).operations
-    if len(wanted) > MAX_OPERATIONS:
+    wanted = read_json(_bare(answer), _Answer).operations
+    # A small model says a thing twice, or until it is stopped.
+    found = tuple(dict.fromkeys(_operation(one, names) for one in wanted))
+    if len(found) > MAX_OPERATIONS:
         raise Unreadable(f"it has more than {MAX_OPERATIONS} operations")
-    # A small model likes to say a thing twice.
-    return tuple(dict.fromkeys(_operation(one, names) for one in wanted))
+    return found
+
+
+def whole(answer: str) -> str:
+    """What stands whole of an answer by :func:`operations`' schema that its model could not end,
+    as it had used up its tokens."""
+    return answer[: answer.rfind("}") + 1] + "]}"
 
 
 def _operation(wanted: _Wanted, names: Mapping[str, str]) -> Operation:
@@ -144,7 +151,7 @@ def entry(
     lesson = clean(lesson, "a lesson")
     if not _says_something(situation):
         raise Unreadable("there is no lesson without a situation")
-    if not _says_something(lesson):
+    if not _says_something(lesson) or lesson == situation:
         raise Unreadable("there is no situation without a lesson")
     if not scope:
         raise Unreadable("an entry has no scope")
@@ -161,7 +168,7 @@ def entry(
 def deletion(delete: str, reason: str, names: Mapping[str, str]) -> Operation:
     """The end of the entry called ``delete``."""
     reason = " ".join(clean(reason, "a reason").split())
-    if not _says_something(reason):
+    if not _says_something(reason) or reason in names:
         raise Unreadable("a deletion has no reason")
     _bounded("a reason", reason, MAX_REASON)
     return Operation(delete=names.get(delete) or _named(delete, "an entry"), reason=reason)
@@ -186,13 +193,9 @@ def clean(text: str, what: str) -> str:
 
 
 def read_json(answer: str, form: type[T]) -> T:
-    """``answer`` as a value of ``form``: one JSON value by the rules of JSON, without a word
-    around it but a code fence."""
-    answer = _sized(answer).strip()
-    if fenced := _FENCED.fullmatch(answer):
-        answer = fenced[1]
+    """``answer`` as a value of ``form``: one JSON value by the rules of JSON, alone."""
     try:
-        value = msgspec.json.decode(answer.encode(), type=form)
+        value = msgspec.json.decode(_sized(answer).encode(), type=form)
         # The form is flat, so Python's own reader, which calls itself, does not get deep.
         json.loads(answer, object_pairs_hook=_once)
     except UnicodeEncodeError:
@@ -204,6 +207,12 @@ def read_json(answer: str, form: type[T]) -> T:
             raise
         raise Unreadable("it is not JSON alone") from None
     return value
+
+
+def _bare(answer: str) -> str:
+    """``answer`` without a code fence around all of it, which many a model cannot do without."""
+    fenced = _FENCED.fullmatch(_sized(answer).strip())
+    return fenced[1] if fenced else answer
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from isovist.syscalls.records import Message, Tool
 
 TRIES = 3
 """Answers that are looked at before a model is given up [issue 5]."""
-PATIENCE_S = 900.0
+PATIENCE_S = 600.0
 """How long one answer may take, whatever deadline the model itself keeps."""
 REPLY, REPLY_SHARE = 2048, 4
 """Tokens of an answer: so many, and one part in so many of the context, at most."""
@@ -53,18 +53,23 @@ class ModelSplitter:
             return prompts.split(attempt, room), prompts.SPLIT_SCHEMA
 
         asking = Asking(self._model, len(prompts.SPLIT))
-        ways = [(marked, answers.streams)] * (TRIES - 1)
+        ways = [(marked, _marked)] * (TRIES - 1)
         ways.append((by_schema, _either))
         reusable, protected = await asking.until_read(ways)
         return Streams(reusable=reusable, protected=protected, by=self._model.name)
 
 
-def _either(answer: str) -> tuple[str, str]:
+def _marked(answer: Chatted) -> tuple[str, str]:
+    # Both markers are there or it is of no use; the last text may lack its end.
+    return answers.streams(answer.text)
+
+
+def _either(answer: Chatted) -> tuple[str, str]:
     """The streams as JSON, or marked all the same: not every model heeds a schema."""
     try:
-        return answers.streams_of_json(answer)
+        return answers.streams_of_json(answer.text)
     except Unreadable:
-        return answers.streams(answer)
+        return _marked(answer)
 
 
 class ModelWriter:
@@ -85,8 +90,9 @@ class ModelWriter:
             shown = prompts.Shown(brief, room)
             return prompts.write(brief, shown), prompts.write_schema(brief, shown)
 
-        def read(answer: str) -> tuple[Operation, ...]:
-            return answers.operations(answer, shown.names)
+        def read(answer: Chatted) -> tuple[Operation, ...]:
+            text = answers.whole(answer.text) if answer.finish == "length" else answer.text
+            return answers.operations(text, shown.names)
 
         instructions, _ = prompt(0)
         asking = Asking(self._model, len(instructions[0].content or ""))
@@ -101,50 +107,56 @@ def nothing_to_learn(brief: Brief) -> bool:
     return untold or not brief.text.strip() or not brief.scopes
 
 
-class Asking:
-    """One question to a model, in as many tries as it takes: shorter where it was too long,
-    without a schema where the model takes none, with a word of what was wrong where the answer
-    could not be read. ``instructions``: characters of the prompt beside the data."""
+class Refused(Unreadable):
+    """The model did not take the schema or the tools, or could not follow them: ``error``."""
 
-    def __init__(self, model: Model, instructions: int) -> None:
+    def __init__(self, error: IsovistError) -> None:
+        super().__init__("it is not in the form asked for")
+        self.error = error
+
+
+class Asking:
+    """One question to a model, in as many tries as it takes: shorter where it was too long, less
+    strictly where the model takes no schema or no demand for a call, with a word of what was wrong
+    where the answer could not be read. ``instructions``: characters of the prompt beside the data;
+    ``share``: what part of the context is the answer's, as one in so many."""
+
+    def __init__(self, model: Model, instructions: int, share: int = REPLY_SHARE) -> None:
         self._model = model
         context = model.context or DEFAULT_CONTEXT
-        self.max_tokens = max(1, min(REPLY, context // REPLY_SHARE))
+        self.max_tokens = max(1, min(REPLY, context // share))
         room = (context - self.max_tokens) * CHARACTERS - instructions
         self.room = max(LEAST_SHOWN, min(room, MOST_SHOWN))
-        self._schemas = True
+        self._strict = True
 
-    async def until_read(self, ways: Sequence[tuple[Prompt, Callable[[str], T]]]) -> T:
+    async def until_read(self, ways: Sequence[tuple[Prompt, Callable[[Chatted], T]]]) -> T:
         """What the first answer that can be read says; each try has its own prompt and reader.
-        Raises :class:`Unusable` after the last."""
-        why = ""
+        Raises what :func:`end` says after the last."""
+        failed: Unreadable | None = None
         for prompt, read in ways:
             try:
-                chatted = await self.fitting(prompt, why)
-                if chatted.finish == "length":
-                    raise Unreadable("it is cut off, as it is too long")
-                return read(chatted.text)
+                return read(await self.fitting(prompt, str(failed or "")))
             except Unreadable as e:
-                why = str(e)
-        raise Unusable(f"no answer of {len(ways)} could be used; of the last, {why}")
+                failed = e
+        raise end(failed or Unreadable("it was not asked"))
 
     async def fitting(self, prompt: Prompt, why: str = "", tools: Sequence[Tool] = ()) -> Chatted:
-        """The answer to the prompt in as much room as the model has. Raises what the model raises
-        where even the least does not fit; :class:`Unreadable` where it refused the schema or could
-        not follow it, and is asked without from now on."""
+        """The answer to the prompt in as much room as the model has; where ``tools`` are offered
+        it has to call one. Raises what the model raises where even the least does not fit, and
+        :class:`Refused` where it is to be asked less strictly from now on."""
         while True:
             messages, schema = prompt(self.room)
             if why:
                 messages = (*messages, Message("user", prompts.again(why)))
-            schema = schema if self._schemas else ""
+            schema = schema if self._strict else ""
             try:
                 return await self._ask(messages, schema, tools)
             except IsovistError as e:
                 if e.errno is Errno.EMSGSIZE and self.room > LEAST_SHOWN:
                     self.room = max(LEAST_SHOWN, self.room // 2)
-                elif schema and e.errno in (Errno.EINVAL, Errno.EIO):
-                    self._schemas = False
-                    raise Unreadable("the model did not take the schema") from None
+                elif (schema or tools) and e.errno in (Errno.EINVAL, Errno.EIO):
+                    self._strict = False
+                    raise Refused(e) from None
                 else:
                     raise
 
@@ -153,6 +165,18 @@ class Asking:
     ) -> Chatted:
         with trio.move_on_after(PATIENCE_S):
             return await self._model.ask(
-                messages, max_tokens=self.max_tokens, schema=schema, tools=tools
+                messages,
+                max_tokens=self.max_tokens,
+                schema=schema,
+                tools=tools,
+                choice="required" if tools and self._strict else "auto",
             )
         raise WorldError("the model does not answer", errno=Errno.ETIMEDOUT)
+
+
+def end(failed: Unreadable) -> Exception:
+    """What is raised where the last of three tries has ``failed``: :class:`Unusable`, or what the
+    model itself has raised."""
+    if isinstance(failed, Refused):
+        return failed.error
+    return Unusable(f"no answer of {TRIES} could be used; of the last, {failed}")

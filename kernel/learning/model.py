@@ -56,6 +56,7 @@ class ChatModel:
         max_tokens: int,
         schema: str = "",
         tools: Sequence[Tool] = (),
+        choice: str = "auto",
     ) -> Chatted:
         reply = await self._client.chat(
             messages,
@@ -65,6 +66,7 @@ class ChatModel:
             max_tokens=max_tokens,
             schema=schema,
             tools=tuple(tools),
+            choice=choice,
             user=self._user,
             deadline_ms=self._deadline_ms,
         )

@@ -7,7 +7,7 @@ They are few, as a small model has 2,048 tokens for all of it. What stands betwe
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from isovist.kernel.learning import fitting
 from isovist.kernel.learning.answers import MARKERS, marker_of
@@ -43,7 +43,7 @@ _SCOPES = {
     "user": "user: a convention of this person, with all agents",
     "pair": "pair: a wish of this person that this agent alone heeds",
 }
-_ABOUT: dict[Stream, str] = {
+ABOUT: dict[Stream, str] = {
     "reusable": (
         "Write lessons from the notes on one attempt of a task, for whoever meets such a task "
         "again. Write no name and no detail of a person."
@@ -69,17 +69,14 @@ _HELD = (
     "again. To correct or complete one, revise it; delete one that the notes show to be wrong."
 )
 _AS_JSON = (
-    "Answer with JSON alone: "
-    '{"operations": [{"situation": "…", "lesson": "…", "scope": "…"}]}, or {"operations": []}.'
+    'Answer with JSON alone: an object with the list "operations", which may be empty. Each item '
+    'has "situation", "lesson" and "scope".'
 )
 _AS_JSON_HELD = (
-    'A revision has "revises": "e1" beside the three; a deletion is '
-    '{"delete": "e1", "reason": "…"}.'
+    'One that revises an entry has "revises" with its name beside these; one that deletes an entry '
+    'has "delete" with its name, and "reason", alone.'
 )
-_BY_TOOLS = (
-    "Work by calling tools: list and read the entries, add, revise or delete, undo what was "
-    "wrong, and finish when all is written."
-)
+_BY_TOOLS = "Work by calling the tools, and finish when all is written."
 
 
 # -- the splitter
@@ -88,17 +85,6 @@ _BY_TOOLS = (
 def split(attempt: Attempt, room: int) -> tuple[Message, ...]:
     """What a splitter is asked about ``attempt``, of which ``room`` characters are shown."""
     return (Message("system", SPLIT), Message("user", fenced(told(attempt, room))))
-
-
-SPLIT_SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {"reusable": {"type": "string"}, "protected": {"type": "string"}},
-        "required": ["reusable", "protected"],
-        "additionalProperties": False,
-    }
-)
-"""The two texts as JSON, for a model that does not manage the markers."""
 
 
 def told(attempt: Attempt, room: int) -> str:
@@ -163,12 +149,16 @@ def write(brief: Brief, shown: Shown) -> tuple[Message, ...]:
     )
 
 
-def work(brief: Brief, shown: Shown) -> tuple[Message, ...]:
-    """What a writer that works with tools is asked."""
-    notes = [f"Verdict: {VERDICTS[brief.outcome]}.", "Notes:", shown.text]
-    notes.append(f"There are {len(shown.names)} entries already.")
+def work(brief: Brief, changes: Sequence[str], room: int) -> tuple[Message, ...]:
+    """What a writer that works with tools is asked, when it has made ``changes`` so far."""
+    notes = [f"Verdict: {VERDICTS[brief.outcome]}.", "Notes:"]
+    notes.append(fitting.ends(brief.text.strip(), room // 2))
+    if brief.entries:
+        notes.append(f"{len(brief.entries)} entries are there already.")
+    if changes:
+        notes += ["Changes so far:", fitting.ends("\n".join(changes), room // 4)]
     return (
-        Message("system", about(brief, held=True, how=[_BY_TOOLS])),
+        Message("system", about(brief, held=bool(brief.entries), how=[_BY_TOOLS])),
         Message("user", fenced("\n".join(notes))),
     )
 
@@ -176,7 +166,7 @@ def work(brief: Brief, shown: Shown) -> tuple[Message, ...]:
 def about(brief: Brief, *, held: bool, how: Sequence[str]) -> str:
     """A writer's task, in the words of its stream."""
     scopes = "; ".join(_SCOPES.get(scope, scope) for scope in brief.scopes)
-    lines = [_ABOUT[brief.stream], f"{_RULES}{scopes}."]
+    lines = [ABOUT[brief.stream], f"{_RULES}{scopes}."]
     if set(CAP[brief.stream]) - set(brief.scopes):
         lines.append(_NEAREST)
     if held:
@@ -187,21 +177,27 @@ def about(brief: Brief, *, held: bool, how: Sequence[str]) -> str:
 def write_schema(brief: Brief, shown: Shown) -> str:
     """The JSON schema of a writer's answer. Only keywords that all endpoints know: each field is
     required, and nothing bounds a length."""
-    text = {"type": "string"}
-    scope = {"type": "string", "enum": list(brief.scopes)}
-    entry = {"type": "string", "enum": list(shown.names)}
-    new = _object({"situation": text, "lesson": text, "scope": scope})
+    text, scope, entry = TEXT, one_of(brief.scopes), one_of(shown.names)
+    new = object_of({"situation": text, "lesson": text, "scope": scope})
     kinds = [new]
     if shown.names:
         kinds += [
-            _object({"revises": entry, "situation": text, "lesson": text, "scope": scope}),
-            _object({"delete": entry, "reason": text}),
+            object_of({"revises": entry, "situation": text, "lesson": text, "scope": scope}),
+            object_of({"delete": entry, "reason": text}),
         ]
     items = {"anyOf": kinds} if len(kinds) > 1 else new
-    return json.dumps(_object({"operations": {"type": "array", "items": items}}))
+    return json.dumps(object_of({"operations": {"type": "array", "items": items}}))
 
 
-def _object(properties: dict[str, object]) -> dict[str, object]:
+TEXT: dict[str, object] = {"type": "string"}
+
+
+def one_of(words: Iterable[str]) -> dict[str, object]:
+    return {"type": "string", "enum": list(words)}
+
+
+def object_of(properties: dict[str, dict[str, object]]) -> dict[str, object]:
+    """The schema of an object with all these fields and no others."""
     return {
         "type": "object",
         "properties": properties,
@@ -213,3 +209,7 @@ def _object(properties: dict[str, object]) -> dict[str, object]:
 def again(why: str) -> str:
     """What follows the request after an answer that could not be used."""
     return f"Your last answer could not be used: {why}. Answer again, in the form asked for."
+
+
+SPLIT_SCHEMA = json.dumps(object_of({"reusable": TEXT, "protected": TEXT}))
+"""The two texts as JSON, for a model that does not manage the markers."""

@@ -34,9 +34,11 @@ class Model(Protocol):
         max_tokens: int,
         schema: str = "",
         tools: Sequence[Tool] = (),
+        choice: str = "auto",
     ) -> Chatted:
-        """Raises :class:`IsovistError`: the world's where another try may help, the caller's where
-        the prompt is too long."""
+        """``choice`` is the chat syscall's: whether one of the tools has to be called. Raises
+        :class:`IsovistError`: the world's where another try may help, the caller's where the
+        prompt is too long."""
         ...
 
 
