@@ -74,13 +74,15 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 class Brief(msgspec.Struct, frozen=True, kw_only=True):
     """All that one writer is shown: the text of one stream, and of the entries that its pair may
-    read those of the same stream alone, nearest first. ``scopes`` are those that it may use."""
+    read those of the same stream alone, nearest first. ``scopes`` are those that it may use.
+    ``agent`` made the attempt: a condition may name it where its own scope may not be used."""
 
     stream: Stream
     text: str
     entries: tuple[Held, ...]
     scopes: tuple[str, ...]
     outcome: Verdict = "unknown"
+    agent: str = ""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
