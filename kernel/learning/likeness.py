@@ -8,47 +8,20 @@ stand in each other's place (``copy a to b``, ``copy b to a``).
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations, islice
 
 import msgspec
 
-from isovist.kernel.learning.wording import (
-    COMPOUNDS,
-    DROPPED,
-    IRREGULAR,
-    NUMBERS,
-    PHRASES,
-    PLACING,
-    SAME,
-    UNITS,
-)
-from isovist.storage.words import index_terms
+from isovist.kernel.learning.reading import AND, BREAK, ENDS, PAUSE, is_word, tokens
 
-BREAK, PAUSE, AND, OF = "|", ",", "&", "@of"
-"""Between words: the end of a clause; what may be one, or may part the items of a list; what joins
-two words. Other words of place stand as ``@to``: they count for what stands beside them."""
-BOUND = frozenset({"+unless", "+except", "+even", "+before", "+after", "+until", "+only", "+or",
-                   "+than", "+else", "+<=", "+>=", "+>", "+<"})  # fmt: skip
-"""Marks that both of two entries hold, or neither. ``+not`` counts by what it denies, ``+if`` only
-where its condition is not the situation's own."""
+BOUND = frozenset({"+not", "+unless", "+except", "+even", "+before", "+after", "+until", "+only",
+                   "+or", "+than", "+else", "+<=", "+>=", "+>", "+<"})  # fmt: skip
+"""Marks that both of two entries hold, or neither; so does ``+if`` where its condition is not the
+situation's own."""
 BINDING = frozenset({"+if", "+unless", "+except", "+even", "+before", "+after", "+until", "+than"})
-"""Marks that a clause follows. Of the clauses of one mark in two entries, one holds all words of
-the other: a word may be an ``it`` in one of them, but another clause is another condition."""
-POINTED = frozenset({"+not", "+only"})
-"""Marks that count together with the word that they stand before."""
-
-_QUOTED = re.compile(r"`([^`\n]{1,200})`|\"([^\"\n]{1,200})\"|(?<!\w)'([^'\n]{1,200})'(?!\w)")
-_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*(?:-[^\W\d_]+)*")
-_NUMBER = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)(?:-?(%|°?[A-Za-z]{1,12}))?")
-_CAMEL = re.compile(r"[a-z][A-Z]")
-_PUNCTUATION = re.compile("([、。，！？；：])")
-_STRAIGHT = str.maketrans({**dict.fromkeys("‘’‚", "'"), **dict.fromkeys("“”„«»", '"')})
-_LONGEST = max(len(phrase.split()) for phrase in PHRASES)
-_IZE = re.compile(r"(?<=\w{3})is(?=(?:e[drs]?|ing|ation|ations|er|ers)$)")
+"""Marks that a condition follows."""
 _EXCHANGED = 2
 _REACH = 2
 """Tokens on either side that a word is known by when its place is looked at."""
@@ -61,18 +34,21 @@ Lists = frozenset[frozenset[str]]
 class Features(msgspec.Struct, frozen=True):
     """What one entry says. Sets of tokens: words by their stems, ``=`` before an exact value.
 
-    ``marks`` of situation and lesson, each with ``s`` or ``l`` before it; ``pointed`` counts marks
-    with their words, and ``clauses`` has the words that follow each binding one. Of situation and
-    lesson, ``places`` says beside what each word stands that stands there once, and ``lists`` which
-    words are items of one list.
+    ``marks`` are those of situation and lesson, each with ``s`` or ``l`` before it, and ``clauses``
+    the words that follow a binding one. ``denied`` are the words that follow a negation, ``inner``
+    those of them that do so in a condition, ``only`` those that an ``only`` stands before. Of
+    either part, ``places`` says beside what each word stands that stands there once, and ``lists``
+    which words are items of one list.
     """
 
     situation: frozenset[str]
     lesson: frozenset[str]
     marks: frozenset[str]
     hedges: frozenset[str]
-    pointed: frozenset[tuple[str, str, int]]
     clauses: dict[str, frozenset[str]]
+    denied: frozenset[str]
+    inner: frozenset[str]
+    only: frozenset[str]
     places: tuple[Places, Places]
     lists: tuple[Lists, Lists]
 
@@ -96,19 +72,18 @@ def features(situation: str, lesson: str) -> Features:
     marks |= {f"l{token}" for token in to if token in BOUND}
     clauses = {f"s{mark}": clause for mark, clause in _clauses(at).items()}
     clauses |= {f"l{mark}": clause for mark, clause in _clauses(to).items()}
-    if clauses.get("l+if", where) - {"%all"} <= where:
-        clauses.pop("l+if", None)  # the situation says so already
-    else:
+    denied, inner = zip(_denied(at), _denied(to), strict=True)
+    if not clauses.get("l+if", where) <= where:  # else the situation says so already
         marks.add("l+if")
-    pointed = Counter(f"s{mark}" for mark in _pointed(at))
-    pointed.update(f"l{mark}" for mark in _pointed(to))
     return Features(
         situation=where,
         lesson=what,
         marks=frozenset(marks),
         hedges=frozenset(token for token in (*at, *to) if token[0] == "~"),
-        pointed=frozenset((mark[0], mark[1:], count) for mark, count in pointed.items()),
         clauses=clauses,
+        denied=frozenset().union(*denied),
+        inner=frozenset().union(*inner),
+        only=frozenset((*_only(at), *_only(to))),
         places=(_places(at), _places(to)),
         lists=(frozenset(_lists(at)), frozenset(_lists(to))),
     )
@@ -122,198 +97,58 @@ def likeness(a: Features, b: Features) -> float:
 
 def same(a: Features, b: Features) -> bool:
     """Whether the two say the same thing. Symmetric; in doubt false."""
-    if not a.lesson or conflict(a, b) or a.pointed != b.pointed:
+    if not (a.lesson and b.lesson) or conflict(a, b) or a.only != b.only:
         return False
-    denies = any(mark.startswith("+not") for _, mark, _ in a.pointed)
-    slack = frozenset() if denies else frozenset({"%all"})  # "all" matters where it is denied
+    slack = frozenset() if a.denied else frozenset({"%all"})  # "not all" is not "none"
     return (
         a.situation ^ b.situation <= slack
         and a.lesson ^ b.lesson <= slack | a.situation & b.situation
-        and all(
-            clause <= b.clauses[mark] or b.clauses[mark] <= clause
-            for mark, clause in a.clauses.items()
-            if mark in b.clauses
-        )
+        and _agree(a, b)
         and not _swapped(a, b)
     )
 
 
 def conflict(a: Features, b: Features) -> str:
     """Why the two can never be one, whoever asks; empty where no rule forbids it. Both must hold
-    the same values, deny something or nothing, be bound by the same kinds of condition, and be
+    the same values, be bound by the same kinds of condition, deny something or nothing, and be
     equally sure."""
     if a.values != b.values:
         return "values"
-    if _denies(a) != _denies(b):
-        return "negation"
     if a.hedges != b.hedges:
         return "hedge"
-    if a.marks != b.marks:
+    apart = a.marks ^ b.marks
+    if apart and not (apart == {"l+if"} and "l+if" in a.clauses.keys() & b.clauses.keys()):
         return "condition"
     return ""
 
 
-def _denies(a: Features) -> frozenset[str]:
-    return frozenset(part for part, mark, _ in a.pointed if mark.startswith("+not"))
+def _agree(a: Features, b: Features) -> bool:
+    """Whether what follows each mark can be the same in both. Of two conditions one holds all
+    words of the other, as a word may be an ``it`` there. The same is denied; but a word that is
+    denied in one alone may stand in a condition of the other."""
+    shared = a.clauses.keys() & b.clauses.keys()
+    if not all(_within(a.clauses[mark], b.clauses[mark]) for mark in shared):
+        return False
+    if a.denied == b.denied:
+        return True
+    less = min((a, b), key=lambda one: len(one.denied))
+    beyond = a.denied ^ b.denied
+    return (
+        a.inner == b.inner
+        and _within(a.denied, b.denied)
+        and beyond <= less.inner.union(*less.clauses.values())
+    )
 
 
-# -- from text to tokens
-
-
-def tokens(text: str) -> list[str]:
-    """``text`` in order: stems, values (``=`` before them), marks (``+``), hedges (``~``), and
-    breaks. Any text will do."""
-    text = unicodedata.normalize("NFKC", text.translate(_STRAIGHT))
-    found: list[str] = []
-    start = 0
-    for quoted in _QUOTED.finditer(text):
-        found += _plain(text[start : quoted.start()])
-        for piece in quoted.group(quoted.lastindex or 0).split():
-            found += _stems(piece) if piece.isalpha() and piece.islower() else [f"={piece}"]
-        start = quoted.end()
-    found += _plain(text[start:])
-    return _evened(found)
-
-
-def _evened(found: list[str]) -> list[str]:
-    """``name of file`` as ``file name``; no pause before ``then``."""
-    plain: list[str] = []
-    for at, token in enumerate(found):
-        if token == PAUSE and found[at + 1 : at + 2] == ["+then"]:
-            continue
-        if token != OF:
-            plain.append(token)
-        elif plain and _is_word(plain[-1]) and at + 1 < len(found) and _is_word(found[at + 1]):
-            found[at + 1], plain[-1] = plain[-1], found[at + 1]
-    return plain
-
-
-def _plain(text: str) -> list[str]:
-    """The tokens of a text in which nothing is quoted."""
-    raw: list[str] = []
-    for chunk in _PUNCTUATION.sub(r" \1 ", text).split():
-        raw += _pieces(chunk)
-    return _said(_counted(raw))
-
-
-def _pieces(chunk: str) -> list[str]:
-    """What stands between two spaces: breaks, and words (as they are) or one value between."""
-    core = chunk.lstrip("([{\"'")
-    before = [BREAK] * (core != chunk and chunk[0] == "(")
-    stripped = core.rstrip(",.;:!?\"'")
-    while stripped[-1:] in (")", "]", "}") and "([{"[")]}".index(stripped[-1])] not in stripped:
-        stripped = stripped[:-1].rstrip(",.;:!?\"'")
-    tail = core[len(stripped) :]
-    after = [BREAK] if set(tail) & set(".;:!?)") else [PAUSE] * ("," in tail)
-    if not stripped or stripped in ("-", "–", "—", "…", "--"):
-        return [*before, *after] or [BREAK]
-    core = stripped.removesuffix("'s")
-    if core.lower() in PHRASES:
-        return [*before, core.lower(), *after]
-    if _WORD.fullmatch(core) and not _CAMEL.search(core):
-        parts = core.split("-")
-        if min(map(len, parts)) < 3 and parts[0].lower() != "non":  # e-mail, re-run
-            parts = ["".join(parts)]
-        return [*before, *parts, *after]
-    if core == AND:
-        return [*before, AND, *after]
-    return [*before, f"={core}", *after]
-
-
-def _counted(raw: list[str]) -> list[str]:
-    """Numbers in one form, with their units."""
-    found: list[str] = []
-    at = 0
-    while at < len(raw):
-        piece = raw[at]
-        written = NUMBERS.get(piece.lower(), piece[1:] if piece[0] == "=" else "")
-        match = _NUMBER.fullmatch(written)
-        if match is None:
-            found.append(piece)
-        else:
-            digits, unit = match[1].replace(",", ""), match[2] or ""
-            if found and found[-1].lower() in ("about", "around"):
-                found[-1] = "roughly"
-            if not unit and at + 1 < len(raw) and raw[at + 1].lower() in UNITS:
-                at += 1
-                unit = raw[at]
-            found.append(f"={digits} {UNITS.get(unit.lower(), unit)}".rstrip())
-        at += 1
-    return found
-
-
-def _said(raw: list[str]) -> list[str]:
-    """Phrases replaced, words stemmed, what says nothing left out."""
-    found: list[str] = []
-    at = 0
-    while at < len(raw):
-        piece = raw[at]
-        if piece[0] == "=" or piece in (BREAK, PAUSE, AND):
-            found.append(piece)
-            at += 1
-            continue
-        for length in range(min(_LONGEST, len(raw) - at), 0, -1):
-            meant = PHRASES.get(" ".join(raw[at : at + length]).lower())
-            if meant is not None:
-                for word in meant.split():
-                    found += [word] if word[0] in "+~%@&" else _stems(word)
-                at += length
-                break
-        else:
-            begins = not found or found[-1] in (BREAK, PAUSE)
-            found += _one(piece, raw[at + 1 : at + 2], begins)
-            at += 1
-    return found
-
-
-_FOLLOWED = frozenset(
-    ("the", "a", "an", "all", "it", "this", "that", "they", "you", "its", "your", "every", "each")
-)
-"""What stands behind a ``once`` that means ``after``."""
-
-
-def _one(word: str, following: list[str], begins: bool) -> list[str]:
-    """The tokens of a word that stands in no phrase."""
-    low = word.lower()
-    if low.endswith("n't"):
-        return ["+not"]
-    if low == "once" and (begins or (following and following[0].lower() in _FOLLOWED)):
-        return ["+after"]
-    if low == "and":
-        return [AND]
-    if low in PLACING:
-        return [f"@{PLACING[low]}"]
-    if low in DROPPED and not (word == "A" and not begins):
-        return []
-    if low in COMPOUNDS:
-        return [stem for part in COMPOUNDS[low] for stem in _stems(part)]
-    return _stems(word)
-
-
-def _stems(word: str) -> list[str]:
-    low = word.lower()
-    low = IRREGULAR.get(low, low)
-    low = _IZE.sub("iz", low)
-    return [_KIN.get(term, term) for term in index_terms(low)] or ([f"={word}"] if word else [])
-
-
-_KIN = {
-    term: first
-    for word, head in SAME.items()
-    for term, first in zip(index_terms(word), index_terms(head), strict=False)
-}
-"""By stem: the stem that stands for it."""
+def _within(a: frozenset[str], b: frozenset[str]) -> bool:
+    return a <= b or b <= a
 
 
 # -- from tokens to features
 
 
-def _is_word(token: str) -> bool:
-    return token not in (BREAK, PAUSE, AND) and token[0] not in "+~@"
-
-
 def _words(found: Iterable[str]) -> frozenset[str]:
-    return frozenset(filter(_is_word, found))
+    return frozenset(filter(is_word, found))
 
 
 def _clauses(found: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -324,28 +159,46 @@ def _clauses(found: Sequence[str]) -> dict[str, frozenset[str]]:
         if token in BINDING:
             mark = token
             clauses.setdefault(mark, set())
-        elif token in (BREAK, PAUSE, "+then"):
+        elif token in ENDS or token == "+not":
             mark = ""
-        elif mark and _is_word(token):
+        elif mark and is_word(token) and token != "%all":
             clauses[mark].add(token)
     return {mark: frozenset(clause) for mark, clause in clauses.items()}
 
 
-def _pointed(found: Sequence[str]) -> Iterable[str]:
+def _denied(found: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """The words that follow a negation in its clause; and those where it is in a condition."""
+    denied: set[str] = set()
+    inner: set[str] = set()
+    bound = negated = False
+    for token in found:
+        if token in ENDS:
+            bound = negated = False
+        elif token in BINDING:
+            bound, negated = True, False
+        elif token == "+not":
+            negated = True
+        elif negated and is_word(token):
+            denied.add(token)
+            if bound:
+                inner.add(token)
+    return frozenset(denied), frozenset(inner)
+
+
+def _only(found: Sequence[str]) -> Iterable[str]:
     for at, token in enumerate(found):
-        if token in POINTED:
-            target = next((word for word in found[at + 1 :] if _is_word(word)), "")
-            yield f"{token} {target}"
+        if token == "+only":
+            yield next((word for word in found[at + 1 :] if is_word(word)), "")
 
 
 def _places(found: Sequence[str]) -> Places:
     """By word that stands here once: what stands beside it, left (``<``) and right (``>``), up to
     the end of its clause. Of a list, each item stands beside what the whole list does."""
-    counts = Counter(filter(_is_word, found))
+    counts = Counter(filter(is_word, found))
     listed = {item: items for items in _lists(found) for item in items}
     places: Places = {}
     for at, token in enumerate(found):
-        if not _is_word(token) or counts[token] > 1:
+        if not is_word(token) or counts[token] > 1:
             continue
         own = listed.get(token)
         ends = {BREAK} if own else {BREAK, PAUSE, AND}
@@ -357,7 +210,7 @@ def _places(found: Sequence[str]) -> Places:
                 if other in ends:
                     break
                 beside.append(side + other)
-                if _is_word(other):
+                if is_word(other):
                     break
         places[token] = frozenset(beside)
     return places
@@ -367,11 +220,11 @@ def _lists(found: Sequence[str]) -> list[frozenset[str]]:
     """Single words that ``and`` or ``or`` joins, and those before them that pauses part."""
     lists: list[frozenset[str]] = []
     for at, token in enumerate(found):
-        if token not in (AND, "+or") or at + 1 == len(found) or not _is_word(found[at + 1]):
+        if token not in (AND, "+or") or at + 1 == len(found) or not is_word(found[at + 1]):
             continue
         items = {found[at + 1]}
         last = at - 1 - (found[at - 1] == PAUSE)
-        while last >= 0 and _is_word(found[last]):
+        while last >= 0 and is_word(found[last]):
             first = last
             while first and found[first - 1] not in (BREAK, PAUSE, AND):
                 first -= 1
@@ -398,6 +251,8 @@ def _exchanged(a: Places, b: Places, lists: Lists, others: Lists) -> bool:
     for x, y in combinations(sorted(a.keys() & b.keys()), 2):
         if a[x] == b[x] or a[y] == b[y] or any(x in items and y in items for items in both):
             continue
+        if _adjoin(a, x, y) and _adjoin(b, x, y):
+            continue  # "sort the sheets", "the sheets are sorted"
         # What they are to each other says nothing: "export of CSV" is "CSV export".
         pair = {side + word for side in "<>" for word in (x, y)}
         ax, ay, bx, by = a[x] - pair, a[y] - pair, b[x] - pair, b[y] - pair
@@ -405,3 +260,8 @@ def _exchanged(a: Places, b: Places, lists: Lists, others: Lists) -> bool:
         if len(ax & by) + len(ay & bx) >= len(ax & bx) + len(ay & by) + _EXCHANGED:
             return True
     return False
+
+
+def _adjoin(places: Places, x: str, y: str) -> bool:
+    """Whether nothing stands between the two."""
+    return any([beside for beside in places[x] if beside[0] == side] == [side + y] for side in "<>")

@@ -16,7 +16,7 @@ DROPPED = frozenset(
     be is are am was were been being do does did doing done have has had having will would shall
     should must ought use uses used utilize utilizes utilized utilise utilises utilised
     employ employs employed as per about
-    also both either whether so thus therefore hence which who whom whose what where how but
+    also both either whether so thus therefore hence which who whom whose what where how ever
     however though although yet because since any very quite really just simply please always
     definitely certainly too such perform performs performed performing
     """.split()  # noqa: SIM905 # a list of words reads better as words
@@ -34,83 +34,82 @@ PLACING: dict[str, str] = {
 
 PHRASES: dict[str, str] = {
     # conditions
-    "when": "+if", "whenever": "+if", "if": "+if", "while": "+if", "whilst": "+if",
-    "during": "+if", "in case": "+if", "in case of": "+if", "in the case of": "+if",
-    "in the event of": "+if", "in the event that": "+if", "provided": "+if",
-    "provided that": "+if", "as long as": "+if", "so long as": "+if", "assuming": "+if",
-    "assuming that": "+if", "each time": "+if", "every time": "+if", "any time": "+if",
-    "unless": "+unless", "except if": "+unless", "except when": "+unless",
-    "except": "+except", "except for": "+except", "other than": "+except",
-    "apart from": "+except", "aside from": "+except", "excluding": "+except",
-    "only": "+only", "solely": "+only", "exclusively": "+only", "merely": "+only",
-    "even if": "+even", "even when": "+even", "even though": "+even", "even": "+even",
-    "regardless of": "+even", "no matter": "+even",
-    "before": "+before", "prior to": "+before", "ahead of": "+before",
-    "after": "+after", "as soon as": "+after", "subsequent to": "+after",
-    "until": "+until", "till": "+until", "up until": "+until",
-    "or": "+or", "and/or": "+or", "then": "+then", "than": "+than",
-    "else": "+else", "otherwise": "+else", "if not": "+if +not",
+    "when": "+if", "whenever": "+if", "if": "+if", "while": "+if", "whilst": "+if", "during": "+if",
+    "in case": "+if", "in case of": "+if", "in the case of": "+if", "in the event of": "+if",
+    "in the event that": "+if", "provided": "+if", "provided that": "+if", "as long as": "+if",
+    "so long as": "+if", "assuming": "+if", "assuming that": "+if", "each time": "+if",
+    "every time": "+if", "any time": "+if", "unless": "+unless", "except if": "+unless",
+    "except when": "+unless", "except": "+except", "except for": "+except", "other than": "+except",
+    "apart from": "+except", "aside from": "+except", "excluding": "+except", "only": "+only",
+    "solely": "+only", "exclusively": "+only", "merely": "+only", "even if": "+even",
+    "even when": "+even", "even though": "+even", "even": "+even", "regardless of": "+even",
+    "no matter": "+even", "before": "+before", "prior to": "+before", "ahead of": "+before",
+    "after": "+after", "as soon as": "+after", "subsequent to": "+after", "until": "+until",
+    "till": "+until", "up until": "+until", "or": "+or", "and/or": "+or", "then": "+then",
+    "than": "+than", "else": "+else", "otherwise": "+else", "if not": "+if +not",
     # bounds
     "at most": "+<=", "no more than": "+<=", "not more than": "+<=", "a maximum of": "+<=",
-    "at least": "+>=", "no less than": "+>=", "not less than": "+>=", "no fewer than": "+>=",
-    "a minimum of": "+>=", "more than": "+>", "greater than": "+>", "larger than": "+>",
-    "bigger than": "+>", "longer than": "+>", "above": "+>", "exceeding": "+>",
-    "less than": "+<", "fewer than": "+<", "smaller than": "+<", "shorter than": "+<",
-    "below": "+<",
+    "maximum of": "+<=", "at least": "+>=", "no less than": "+>=", "not less than": "+>=",
+    "no fewer than": "+>=", "a minimum of": "+>=", "minimum of": "+>=", "more than": "+>",
+    "greater than": "+>", "larger than": "+>", "bigger than": "+>", "longer than": "+>",
+    "above": "+>", "exceeding": "+>", "less than": "+<", "fewer than": "+<", "smaller than": "+<",
+    "shorter than": "+<", "below": "+<",
     # negation
     "not": "+not", "never": "+not", "no": "+not", "cannot": "+not", "can not": "+not",
     "can't": "+not", "can never": "+not", "could not": "+not", "couldn't": "+not",
     "without": "+not", "w/o": "+not", "avoid": "+not", "avoids": "+not", "avoiding": "+not",
     "avoided": "+not", "refrain from": "+not", "nor": "+not", "neither": "+not", "none": "+not",
-    "nothing": "+not", "nobody": "+not", "no one": "+not", "instead of": "+not",
-    "rather than": "+not", "in place of": "+not", "in lieu of": "+not", "as opposed to": "+not",
-    "non": "+not", "instead": "", "not only": "", "but also": "", "whether or not": "",
+    "nothing": "+not", "nobody": "+not", "no one": "+not", "under no circumstances": "+not",
+    "in no case": "+not", "on no account": "+not", "by no means": "+not", "unable to": "+not",
+    "not able to": "+not", "instead of": "+not", "rather than": "+not", "in place of": "+not",
+    "in lieu of": "+not", "as opposed to": "+not", "non": "+not", "instead": "", "not only": "",
+    "but also": "", "whether or not": "",
     # what looks like a negation, and is none
     "do not forget to": "", "don't forget to": "", "never forget to": "", "do not fail to": "",
     "don't fail to": "", "without fail": "", "without exception": "",
     # hedges
     "may": "~may", "might": "~may", "can": "~may", "could": "~may", "perhaps": "~may",
-    "maybe": "~may", "possibly": "~may", "probably": "~may", "likely": "~may",
-    "presumably": "~may", "potentially": "~may", "optionally": "~may",
-    "usually": "~usually", "often": "~usually", "generally": "~usually", "typically": "~usually",
-    "normally": "~usually", "mostly": "~usually", "mainly": "~usually", "commonly": "~usually",
-    "frequently": "~usually", "in general": "~usually", "in most cases": "~usually",
-    "most of the time": "~usually", "as a rule": "~usually", "for the most part": "~usually",
-    "tend to": "~usually", "tends to": "~usually", "almost always": "~usually",
-    "sometimes": "~sometimes", "occasionally": "~sometimes", "at times": "~sometimes",
-    "from time to time": "~sometimes", "now and then": "~sometimes",
-    "in some cases": "~sometimes", "rarely": "~rarely", "seldom": "~rarely",
-    "hardly": "~rarely", "hardly ever": "~rarely", "almost never": "~rarely",
+    "maybe": "~may", "possibly": "~may", "probably": "~may", "likely": "~may", "presumably": "~may",
+    "potentially": "~may", "optionally": "~may", "able to": "~may", "usually": "~usually",
+    "often": "~usually", "generally": "~usually", "typically": "~usually", "normally": "~usually",
+    "mostly": "~usually", "mainly": "~usually", "commonly": "~usually", "frequently": "~usually",
+    "in general": "~usually", "in most cases": "~usually", "most of the time": "~usually",
+    "as a rule": "~usually", "for the most part": "~usually", "tend to": "~usually",
+    "tends to": "~usually", "almost always": "~usually", "sometimes": "~sometimes",
+    "occasionally": "~sometimes", "at times": "~sometimes", "from time to time": "~sometimes",
+    "now and then": "~sometimes", "in some cases": "~sometimes", "rarely": "~rarely",
+    "seldom": "~rarely", "hardly": "~rarely", "hardly ever": "~rarely", "almost never": "~rarely",
     "prefer": "~prefer", "prefers": "~prefer", "preferred": "~prefer", "preferably": "~prefer",
-    "preferable": "~prefer", "ideally": "~prefer", "consider": "~prefer",
-    "considering": "~prefer", "try to": "~prefer", "trying to": "~prefer",
-    "attempt to": "~prefer", "aim to": "~prefer", "if possible": "~prefer",
-    "when possible": "~prefer", "where possible": "~prefer", "whenever possible": "~prefer",
-    "if you can": "~prefer", "recommended": "~prefer", "it is best to": "~prefer",
-    "it is better to": "~prefer", "it's best to": "~prefer", "it's better to": "~prefer",
-    "better to": "~prefer", "best to": "~prefer", "worth": "~prefer",
-    "suggest": "~prefer", "suggested": "~prefer", "it may help to": "~prefer",
-    "seems to": "~seem", "seem to": "~seem", "appears to": "~seem", "appear to": "~seem",
-    "seems": "~seem", "seem": "~seem", "apparently": "~seem", "i think": "~seem",
-    "i believe": "~seem", "i guess": "~seem", "not sure": "~seem", "unsure": "~seem",
-    "supposedly": "~seem", "allegedly": "~seem",
-    "roughly": "~about", "approximately": "~about", "approx": "~about", "nearly": "~about",
-    "almost": "~about", "circa": "~about",
+    "preferable": "~prefer", "ideally": "~prefer", "consider": "~prefer", "considering": "~prefer",
+    "try to": "~prefer", "trying to": "~prefer", "attempt to": "~prefer", "aim to": "~prefer",
+    "if possible": "~prefer", "when possible": "~prefer", "where possible": "~prefer",
+    "whenever possible": "~prefer", "if you can": "~prefer", "recommended": "~prefer",
+    "it is best to": "~prefer", "it is better to": "~prefer", "it's best to": "~prefer",
+    "it's better to": "~prefer", "better to": "~prefer", "best to": "~prefer", "worth": "~prefer",
+    "suggest": "~prefer", "suggested": "~prefer", "it may help to": "~prefer", "seems to": "~seem",
+    "seem to": "~seem", "appears to": "~seem", "appear to": "~seem", "seems": "~seem",
+    "seem": "~seem", "apparently": "~seem", "i think": "~seem", "i believe": "~seem",
+    "i guess": "~seem", "not sure": "~seem", "unsure": "~seem", "supposedly": "~seem",
+    "allegedly": "~seem", "roughly": "~about", "approximately": "~about", "approx": "~about",
+    "nearly": "~about", "almost": "~about", "circa": "~about",
     # strength that an instruction has anyway
     "need to": "", "needs to": "", "have to": "", "has to": "", "be sure to": "",
     "make sure to": "", "make certain to": "", "remember to": "", "take care to": "",
     "be careful to": "", "it is important to": "", "it is necessary to": "",
-    "it is essential to": "", "it's important to": "", "be certain to": "",
-    "make sure": "ensure", "make certain": "ensure", "be sure": "ensure", "see to it": "ensure",
+    "it is essential to": "", "it's important to": "", "be certain to": "", "make sure": "",
+    "make certain": "", "be sure": "", "see to it": "", "ensure": "", "note that": "",
+    "remember that": "", "keep in mind that": "", "bear in mind that": "", "be aware that": "",
+    "it is required to": "", "going to": "", "at all": "",
     # words that hold nothing together
     "in order to": "@to", "so as to": "@to", "so that": "", "as well as": "&", "as well": "",
-    "due to": "", "owing to": "", "because of": "", "in addition": "",
-    "by means of": "@with", "with the help of": "@with", "e.g": "", "i.e": "", "etc": "",
-    "out of": "from", "off of": "from",
+    "due to": "", "owing to": "", "because of": "", "in addition": "", "by means of": "@with",
+    "with the help of": "@with", "e.g": "", "i.e": "", "etc": "", "out of": "from",
+    "off of": "from",
     # quantity
     "all of": "%all", "all": "%all", "every": "%all", "each": "%all", "each and every": "%all",
-    "a lot of": "many", "lots of": "many", "a number of": "several", "a few": "few",
-    "once again": "again", "enough": "sufficient",
+    "each of": "%all", "every one of": "%all", "one or more": "some", "a lot of": "many",
+    "lots of": "many", "a number of": "several", "a few": "few", "once again": "again",
+    "enough": "sufficient",
     # one word for what several say
     "turn on": "enable", "switch on": "enable", "turned on": "enable", "switched on": "enable",
     "turn off": "disable", "switch off": "disable", "turned off": "disable",
@@ -149,7 +148,7 @@ SAME: dict[str, str] = {
         "info information", "spec specification", "admin administrator", "omit skip",
         "allow permit", "forbid prohibit disallow", "enable activate", "disable deactivate",
         "search seek", "discard", "happen occur", "immediate instant", "manual",
-        "ensure guarantee", "maximum max", "minimum min", "number num", "parallel concurrent",
+        "maximum max", "minimum min", "number num", "parallel concurrent",
         "sufficient", "many numerous", "percent pct", "customer client",
         "employee worker", "mail email", "convert transform", "write", "quote", "join",
     )
@@ -210,5 +209,11 @@ NUMBERS: dict[str, str] = {
         "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
     )
     if word != "one"
-} | {"hundred": "100", "thousand": "1000", "first": "1st", "third": "3rd", "twice": "2time"}
-"""Numbers that are written as words. ``one`` and ``second`` are more often something else."""
+} | {"hundred": "100", "thousand": "1000", "twice": "2time"}
+"""Numbers that are written as words. ``one`` is more often something else."""
+
+BEFORE_NUMBER: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("about",): ("roughly",), ("around",): ("roughly",), ("over",): ("above",),
+    ("under",): ("below",), ("up", "to"): ("at", "most"),
+}  # fmt: skip
+"""Words that mean something of their own before a number, and what."""
