@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_attacks import ATTACKS, ATTEMPT, Attack, Hostile, asked_by, asks_for
 from learning_helpers import Scripted, brief, held
@@ -129,6 +129,7 @@ def read(reader: Callable[[str], object], answer: str) -> object:
     return None
 
 
+@settings(deadline=None)
 @given(ANSWERS, st.integers(0, 400))
 def test_readers_are_total(answer: str, end: int) -> None:
     for text in (answer, answer[:end], answers.whole(answer[:end])):

@@ -14,7 +14,7 @@ import msgspec
 
 from isovist.kernel.learning import answers, fitting, prompts
 from isovist.kernel.learning.answers import Unreadable
-from isovist.kernel.learning.asked import TRIES, Asking, end, nothing_to_learn
+from isovist.kernel.learning.asked import Asking, nothing_to_learn
 from isovist.kernel.learning.prompts import TEXT, object_of, one_of
 from isovist.kernel.learning.roles import Model, Unusable
 from isovist.kernel.state.lessons import MAX_OPERATIONS, Brief, Operation
@@ -53,25 +53,22 @@ class Work:
         self._asking = Asking(model, instructions + offer, REPLY_SHARE)
         self._turns: list[tuple[Message, ...]] = []
         """Turns that were read: each the calls and their results."""
+        self._idle: list[tuple[str, str]] = []
+        """The calls of the last turn, if they changed nothing."""
 
     async def done(self) -> tuple[Operation, ...]:
-        failed: Unreadable | None = None
-        failures = written = 0
+        written = 0
         for _ in range(TURNS):
             try:
-                reply = await self._asking.fitting(self._prompt, str(failed or ""), self._tools)
+                reply = await self._asking.fitting(self._prompt, self._tools)
                 written += len(reply.text) + sum(len(call.arguments) for call in reply.calls)
                 if written > OUTPUT:
                     raise Unusable(f"more than {OUTPUT} characters were written")
                 if not reply.calls and self._turns and reply.finish != "length":
                     return self._desk.operations
                 self._turn(reply)
-                failed = None
             except Unreadable as e:
-                failed = e
-                failures += 1
-                if failures == TRIES:
-                    raise end(e) from None
+                self._asking.again(e)
             if self._desk.finished:
                 return self._desk.operations
         raise Unusable(f"{TURNS} turns have brought no end")
@@ -83,6 +80,10 @@ class Work:
         if len(reply.calls) > CALLS:
             raise Unreadable(f"it makes more than {CALLS} calls")
         steps = [self._desk.step(call) for call in reply.calls]
+        asked = [(call.name, call.arguments) for call in reply.calls]
+        if asked == self._idle:
+            raise Unreadable("it does what the turn before it has done, which changed nothing")
+        before = self._desk.operations
         # Ids of our own: what goes back must be told apart, whoever made the calls.
         first = sum(len(turn) for turn in self._turns)
         calls = tuple(
@@ -93,6 +94,7 @@ class Work:
             Message("tool", step(), call=call.id) for step, call in zip(steps, calls, strict=True)
         ]
         self._turns.append((Message("assistant", None, calls), *results))
+        self._idle = asked if self._desk.operations == before else []
 
     def _prompt(self, room: int) -> tuple[Sequence[Message], str]:
         """The brief, the changes so far, and of the turns the last ones that fit."""
@@ -224,10 +226,11 @@ class Desk:
             return f"Not done: {e}."
 
     def _want(self, wanted: Operation) -> str:
-        about = wanted.delete or wanted.revises
-        others = [o for o in self.operations if o != wanted]
+        if wanted in self.operations:
+            return "That is done already."
+        others, about = self.operations, wanted.delete or wanted.revises
         if about:  # the last word on an entry counts
-            others = [o for o in others if about not in (o.delete, o.revises)]
+            others = tuple(o for o in others if about not in (o.delete, o.revises))
         if len(others) >= MAX_OPERATIONS:
             return f"Not done: there are {MAX_OPERATIONS} changes already."
         self._past.append(self.operations)

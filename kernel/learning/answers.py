@@ -152,7 +152,7 @@ def entry(
     if not _says_something(situation):
         raise Unreadable("there is no lesson without a situation")
     if not _says_something(lesson) or lesson == situation:
-        raise Unreadable("there is no situation without a lesson")
+        raise Unreadable("a lesson says what to do, and not its situation alone")
     if not scope:
         raise Unreadable("an entry has no scope")
     _bounded("a situation", situation, MAX_SITUATION)

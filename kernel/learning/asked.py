@@ -128,26 +128,38 @@ class Asking:
         room = (context - self.max_tokens) * CHARACTERS - instructions
         self.room = max(LEAST_SHOWN, min(room, MOST_SHOWN))
         self._strict = True
+        self._failures, self._why = 0, ""
 
     async def until_read(self, ways: Sequence[tuple[Prompt, Callable[[Chatted], T]]]) -> T:
-        """What the first answer that can be read says; each try has its own prompt and reader.
-        Raises what :func:`end` says after the last."""
-        failed: Unreadable | None = None
-        for prompt, read in ways:
+        """What the first answer that can be read says; each of three tries has its own prompt and
+        reader. Raises what :meth:`again` raises."""
+        while True:
+            prompt, read = ways[self._failures]
             try:
-                return read(await self.fitting(prompt, str(failed or "")))
+                return read(await self.fitting(prompt))
             except Unreadable as e:
-                failed = e
-        raise end(failed or Unreadable("it was not asked"))
+                self.again(e)
 
-    async def fitting(self, prompt: Prompt, why: str = "", tools: Sequence[Tool] = ()) -> Chatted:
+    def again(self, e: Unreadable) -> None:
+        """Ask once more, with a word of what was wrong. Raises :class:`Unusable` after the last of
+        three tries, or what the model itself has raised."""
+        self._failures += 1
+        if self._failures < TRIES:
+            self._why = prompts.again(str(e), self._failures)
+        elif isinstance(e, Refused):
+            raise e.error
+        else:
+            raise Unusable(f"no answer of {TRIES} could be used; of the last, {e}")
+
+    async def fitting(self, prompt: Prompt, tools: Sequence[Tool] = ()) -> Chatted:
         """The answer to the prompt in as much room as the model has; where ``tools`` are offered
         it has to call one. Raises what the model raises where even the least does not fit, and
         :class:`Refused` where it is to be asked less strictly from now on."""
+        why, self._why = self._why, ""
         while True:
             messages, schema = prompt(self.room)
             if why:
-                messages = (*messages, Message("user", prompts.again(why)))
+                messages = (*messages, Message("user", why))
             schema = schema if self._strict else ""
             try:
                 return await self._ask(messages, schema, tools)
@@ -172,11 +184,3 @@ class Asking:
                 choice="required" if tools and self._strict else "auto",
             )
         raise WorldError("the model does not answer", errno=Errno.ETIMEDOUT)
-
-
-def end(failed: Unreadable) -> Exception:
-    """What is raised where the last of three tries has ``failed``: :class:`Unusable`, or what the
-    model itself has raised."""
-    if isinstance(failed, Refused):
-        return failed.error
-    return Unusable(f"no answer of {TRIES} could be used; of the last, {failed}")

@@ -206,9 +206,10 @@ def object_of(properties: dict[str, dict[str, object]]) -> dict[str, object]:
     }
 
 
-def again(why: str) -> str:
-    """What follows the request after an answer that could not be used."""
-    return f"Your last answer could not be used: {why}. Answer again, in the form asked for."
+def again(why: str, failures: int) -> str:
+    """What follows the request after so many answers that could not be used."""
+    which = "Your answer" if failures == 1 else f"{failures} of your answers"
+    return f"{which} could not be used; of the last, {why}. Answer in the form asked for."
 
 
 SPLIT_SCHEMA = json.dumps(object_of({"reusable": TEXT, "protected": TEXT}))
