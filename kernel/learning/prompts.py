@@ -105,7 +105,7 @@ def told(attempt: Attempt, room: int) -> str:
 def fenced(text: str) -> str:
     """``text`` as data: no line of it is a fence or a marker."""
     lines = (
-        f"| {line}" if line.strip() == FENCE or marker_of(line) else line
+        f"said: {line}" if line.strip() == FENCE or marker_of(line) else line
         for line in text.splitlines()
     )
     return "\n".join([FENCE, *lines, FENCE])
