@@ -10,12 +10,14 @@ from typing import Literal
 import msgspec
 
 from isovist.kernel import endpoints
+from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.scheduling import Clients, Scheduling
 from isovist.scheduler.choice import DEFAULT, POLICIES
 from isovist.scheduler.policy import PRIORITIES
 from isovist.scheduler.quota import Limit
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.names import check_name
+from isovist.syscalls.records import SCOPES
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +53,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Levels by axis and name, 0 (where nothing is said) to 9."""
     quotas: dict[Literal["agent", "user", "model"], dict[str, Limit]] = {}
     """Limits by axis and name; ``*`` for each that is not named."""
+
+    learn: Learning = Learning()
+    """How lessons are made of finished attempts."""
 
     @property
     def scheduling(self) -> Scheduling:
@@ -127,6 +132,7 @@ def load(name: str = "", state: Path | None = None) -> Config:
         except CallerError as e:
             raise CallerError(f"{file}: {e.message}", field=e.field) from None
     _check_scheduling(settings, str(file))
+    _check_learning(settings.learn, str(file))
     return Config(
         name=name,
         state=folder.resolve(),
@@ -156,6 +162,16 @@ def _check_scheduling(settings: Settings, file: str) -> None:
         for name, limit in limits.items():
             if min(limit.tokens, limit.calls, limit.queue) < 0:
                 raise refuse(f"quotas.{which}.{name} has a figure below 0", "quotas")
+
+
+def _check_learning(learn: Learning, file: str) -> None:
+    if unknown := set(learn.scopes) - set(SCOPES):
+        raise CallerError(
+            f"{file}: learn.scopes must be among {', '.join(SCOPES)}, not {min(unknown)!r}",
+            field="learn",
+        )
+    if learn.review_after < 0:
+        raise CallerError(f"{file}: learn.review_after must be 0 or more", field="learn")
 
 
 def default_models() -> Path:

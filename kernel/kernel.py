@@ -29,6 +29,10 @@ from isovist.kernel.door import Door
 from isovist.kernel.embedding import Embedding
 from isovist.kernel.forgetting import Forgetting
 from isovist.kernel.hub import QUIET, Hub
+from isovist.kernel.learning.choice import judging_for, roles_for
+from isovist.kernel.learning.loopback import Loopback
+from isovist.kernel.learning.pipeline import Learner, Roles
+from isovist.kernel.learning.reviewer import Judging, Reviewer
 from isovist.kernel.llm import Models
 from isovist.kernel.lock import Lock
 from isovist.kernel.log import where
@@ -40,6 +44,7 @@ from isovist.kernel.rendering import Rendering
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import State
+from isovist.kernel.state.lessons import LEARNER
 from isovist.kernel.upkeep import Upkeep
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
@@ -64,14 +69,22 @@ STRANGERS = 64
 class Kernel:
     """One kernel over one store: ``await run()`` until :meth:`stop`.
 
-    ``models`` replaces the installed ones; without ``door`` nobody can attach from outside.
+    ``models`` replaces the installed ones; without ``door`` nobody can attach from outside;
+    ``roles`` and ``judging`` replace those who split, write and judge for the learner.
     """
 
     def __init__(
-        self, config: Config, *, models: list[ModelSpec] | None = None, door: bool = True
+        self,
+        config: Config,
+        *,
+        models: list[ModelSpec] | None = None,
+        door: bool = True,
+        roles: Roles | None = None,
+        judging: Judging | None = None,
     ) -> None:
         self.config = config
         self._specs = models
+        self._roles, self._judging = roles, judging
         self._wants_door = door
         self._door: Door | None = None
         self._stopping = False
@@ -88,8 +101,6 @@ class Kernel:
             ins.StopDriver: lambda i: self.models.stop(i),
             ins.Decode: lambda i: self.models.decode(i),
             ins.Abort: lambda i: self.models.abort(i),
-            ins.Pause: lambda i: self.models.pause(i),
-            ins.Resume: lambda i: self.models.resume(i),
             ins.Pause: lambda i: self.models.pause(i),
             ins.Resume: lambda i: self.models.resume(i),
             ins.StartProcess: lambda i: self.processes.begin(i),
@@ -208,6 +219,37 @@ class Kernel:
             dispatch=self.dispatch,
             fail=self._fail_work,
         )
+        loopback = Loopback(
+            lambda pipes: self.attach(pipes, LEARNER, operator=True),
+            self._nursery,
+            self.config.settings.learn.model,
+            lambda name: self.state.drivers.find(name).context,
+        )
+        learner = Learner(
+            self.store,
+            self.writer,
+            self.questions,
+            self._nursery,
+            self._roles or roles_for(self.config.settings.learn),
+            loopback.model,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
+        reviewer = Reviewer(
+            self.store,
+            self.writer,
+            self._nursery,
+            self._judging or judging_for(self.config.settings.learn, loopback.model),
+            learner,
+            now=self.now,
+            dispatch=self.dispatch,
+        )
+
+        async def settled(user: str) -> None:
+            await contexts.settled(user)
+            await learner.settled(user)
+
         forgetting = Forgetting(
             self.store,
             self.writer,
@@ -219,7 +261,7 @@ class Kernel:
             fail=self._fail_work,
             first=self._do_first,
             flush=self.records.flush,
-            settled=contexts.settled,
+            settled=settled,
         )
         admin = Admin(
             self.store,
@@ -235,6 +277,8 @@ class Kernel:
         self._do |= self.rendering.instructions()
         self._do |= forgetting.instructions()
         self._do |= contexts.instructions()
+        self._do |= learner.instructions()
+        self._do |= reviewer.instructions()
         self._do |= admin.instructions()
         self.state = State(
             secret=self.store.key,
@@ -245,6 +289,9 @@ class Kernel:
             grants=self.store.grants(),
             groups=self.store.groups(),
             scheduling=self.config.settings.scheduling,
+            learning=self.config.settings.learn,
+            unlearned=self.store.unlearned(),
+            consents=self.store.consents(),
         )
         forgetting.begin()
         self._nursery.start_soon(self.embedding.run)
@@ -252,6 +299,7 @@ class Kernel:
         for r in restored:
             for seq, unit, version, chunks in r.lacking:
                 self.embedding.submit(r.partition, seq, unit, version, chunks)
+        self.dispatch(ev.LearnerUp(now=self.now()))
         self._nursery.start_soon(self._start_spawner)
         if self._door is not None:
             self.hub.watch(self._door.fileno(), self._accept)

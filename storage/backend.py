@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
+from isovist.storage.learning import Filed, Source, Work
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
@@ -18,7 +19,7 @@ from isovist.syscalls.operations import (
     Restored,
     Selection,
 )
-from isovist.syscalls.records import SavedContext, Usage, View
+from isovist.syscalls.records import SavedContext, Submission, Usage, View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
@@ -104,6 +105,58 @@ class Backend(Protocol):
 
     def context_ids(self) -> frozenset[str]:
         """The ids of all contexts: which files of models' states mean anything."""
+        ...
+
+    # -- learning
+
+    def submit(self, filed: Filed, most: int) -> tuple[Submission, bool]:
+        """Make a submission durable; or find that its pair has one of this key (true). Raises
+        ``EAGAIN`` where ``most`` of the pair wait already; and :class:`WorldError`."""
+        ...
+
+    def save_step(self, report: Submission, work: Work) -> bool:
+        """What is told of a submission so far, and what its next step needs; false where it is
+        there no more. Raises :class:`WorldError`."""
+        ...
+
+    def conclude(self, report: Submission) -> bool:
+        """What is told of the submission from now on; its text goes with its end. False where it
+        is there no more. Raises :class:`WorldError`."""
+        ...
+
+    def submission(self, id: str) -> tuple[Submission, Work | None] | None:
+        """A submission, and what its next step needs (``None``: it has ended). For the learner,
+        and for whoever may be told of it."""
+        ...
+
+    def submissions(self, user: str, agent: str, limit: int) -> tuple[Submission, ...]:
+        """The latest of a pair, newest first; an empty name stands for all."""
+        ...
+
+    def unlearned(self) -> tuple[tuple[str, str, str], ...]:
+        """(id, user, agent) of all that wait, in order of arrival."""
+        ...
+
+    def sources(self, units: Collection[str]) -> dict[str, Source]:
+        """Where those of these units come from that are entries. For units that were selected."""
+        ...
+
+    def from_user(self, user: str) -> frozenset[str]:
+        """Ids of the entries that come from the user's attempts."""
+        ...
+
+    def fresh_entries(self, limit: int) -> tuple[str, ...]:
+        """Ids of entries that no review has seen as they are."""
+        ...
+
+    def entries_looked_at(self, entries: Sequence[tuple[str, int]]) -> None:
+        """A review has seen these (id, version)."""
+        ...
+
+    def save_consent(self, user: str, choice: str) -> None: ...
+
+    def consents(self) -> dict[str, str]:
+        """What users have chosen, by user."""
         ...
 
     # -- the end of a unit

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from isovist.storage import forward, life, texts
+from isovist.storage import forward, learning, life, texts
 from isovist.storage.changes import NEVER, Change, Piece
 from isovist.storage.chunks import Span, dated
 from isovist.storage.guard import clean_op
@@ -191,9 +191,13 @@ class Commit:
             if known is None:
                 raise Refused(Errno.EEXIST, "a unit of that id is already stored")
             db.execute("ROLLBACK TO op")
+            if op.learned is not None:  # the same was learned once more
+                learning.enter(db, known[0], op.learned)
             outcome = Outcome(op=op, id=known[0], version=known[1], duplicate=True)
             return Change(outcome=outcome, pid=pid, uid=0)
         uid = _made(new)
+        if op.learned is not None:
+            learning.enter(db, op.id, op.learned)
         if older and not imported:
             self._check_rivals(op, pid, uid)
         newer = self._newer(op)
@@ -228,6 +232,10 @@ class Commit:
             )
         except sqlite3.IntegrityError:
             raise twin() from None
+        if op.learned is not None:
+            learning.enter(db, op.id, op.learned)
+        else:
+            learning.touch(db, op.id)
         before = self._pieces(uid)
         draft.add(pid, before, -1)
         db.execute("DELETE FROM chunks WHERE uid = ?", (uid,))
@@ -265,14 +273,17 @@ class Commit:
             "SELECT hash, text, kind, said_at, expires_at FROM units WHERE uid = ?", (uid,)
         ).fetchone()
         self._free_expired(uid, to_pid, hash_, op.stored_at)
+        owner = op.owner or (None, None)
         try:
             db.execute(
                 "UPDATE units SET pid = ?, seq = ?, wrote = ?, version = version + 1, born_at = ?,"
-                " stored_at = ? WHERE uid = ?",
-                (to_pid, op.to_seq, op.to_seq, op.stored_at, op.stored_at, uid),
+                " stored_at = ?, user = coalesce(?, user), agent = coalesce(?, agent)"
+                " WHERE uid = ?",
+                (to_pid, op.to_seq, op.to_seq, op.stored_at, op.stored_at, *owner, uid),
             )
         except sqlite3.IntegrityError:
             raise twin() from None
+        learning.touch(db, op.id)
         before = self._pieces(uid)
         vectors, spans = self._renumber(uid)
         pieces = self._pieces(uid)
@@ -307,6 +318,7 @@ class Commit:
         pieces = self._pieces(uid)
         draft.add(pid, pieces, -1)
         db.execute("DELETE FROM units WHERE uid = ?", (uid,))
+        learning.leave(db, op.id)
         if op.receipt:
             life.ask(db, op.receipt, op.stored_at)
             life.add(db, op.receipt, op.id)

@@ -85,6 +85,8 @@ class MemoryEngine:
             unit = msgspec.structs.replace(
                 stored.unit, scope=op.to.scope, version=outcome.version, stored_at=op.stored_at
             )
+            if op.owner is not None:
+                unit = msgspec.structs.replace(unit, user=op.owner[0], agent=op.owner[1])
             self._transfer(stored, unit, shelf, self._shelf(op.to), op.to_seq, op.stored_at)
         else:  # the store has made sure that the text is still the one that was embedded
             shelf.matrix.put(stored.slots, _rows(op.vectors, self.dim))

@@ -7,17 +7,21 @@ a public tool for tests and simulation.
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from heapq import nsmallest
 
 import msgspec
 
+from isovist.storage import learning
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
+from isovist.storage.learned import KeepsLearning
 from isovist.storage.prepared import Prepared, prepare
 from isovist.storage.registers import usage, without_user
 from isovist.storage.rules import (
@@ -40,6 +44,7 @@ from isovist.storage.rules import (
     twin,
     without,
 )
+from isovist.storage.schema import LEARNING
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
@@ -73,7 +78,7 @@ class _Row(msgspec.Struct):
     embedded: bool = False
 
 
-class MemoryStore:
+class MemoryStore(KeepsLearning):
     """A :class:`~isovist.storage.backend.Backend` without a file."""
 
     def __init__(self, embedder_name: str, dim: int) -> None:
@@ -93,6 +98,9 @@ class MemoryStore:
         self._receipts: dict[str, Receipt] = {}
         self._contexts: dict[tuple[str, str, str], Ready] = {}
         """By user, agent and name."""
+        self._tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        for statement in LEARNING:
+            self._tables.execute(statement)
 
     @property
     def key(self) -> bytes:
@@ -156,12 +164,16 @@ class MemoryStore:
         known = self._rows.get(self._twins.get(key, ""))
         another = known is not None and known is not older and not imported
         if known is not None and another and _answers(known.put, op):
+            with self._learning(write=True):
+                self._enter(known.put.id, op)
             return Outcome(op=op, id=known.put.id, version=known.version, duplicate=True)
         if op.id in self._rows:
             raise Refused(Errno.EEXIST, "a unit of that id is already stored")
         if older is not None and not op.born_at:
             self._check_rivals(op)
         self._check_ring(op)
+        with self._learning(write=True):
+            self._enter(op.id, op)
         if known is not None:
             self._free_twin(known)
         if older is not None and covers(op.partition, older.put.partition):
@@ -214,7 +226,9 @@ class MemoryStore:
 
     def _replace(self, op: Replace, row: _Row) -> Outcome:
         prepared = prepare(op.text, row.put.said_at)
-        self._stand_for(row, row.put, prepared.hash, op.stored_at)
+        with self._learning(write=True):  # either may refuse
+            self._enter(op.id, op)
+            self._stand_for(row, row.put, prepared.hash, op.stored_at)
         row.version += 1
         row.wrote = op.seq
         row.prepared = prepared
@@ -231,7 +245,10 @@ class MemoryStore:
         if op.to == op.partition:
             raise nowhere()
         put = msgspec.structs.replace(row.put, partition=op.to)
+        if op.owner is not None:
+            put = msgspec.structs.replace(put, user=op.owner[0], agent=op.owner[1])
         self._stand_for(row, put, row.prepared.hash, op.stored_at)
+        learning.touch(self._tables, op.id)
         row.version += 1
         row.wrote = op.to_seq
         row.put = put
@@ -242,6 +259,7 @@ class MemoryStore:
         if op.expired and _lives(row.put, op.stored_at):
             raise not_expired()
         del self._rows[op.id]
+        learning.leave(self._tables, op.id)
         self._free_twin(row)
         heirs = self._hand_down(op.id, row.put)
         if op.receipt:
@@ -251,6 +269,31 @@ class MemoryStore:
                 id=op.receipt, asked_at=asked, issued_at=0, units=(*units, op.id)
             )
         return Outcome(op=op, id=op.id, version=row.version, heirs=heirs)
+
+    def _enter(self, id_: str, op: Put | Replace) -> None:
+        """Before anything else changes: this may be refused."""
+        if op.learned is not None:
+            learning.enter(self._tables, id_, op.learned)
+        elif isinstance(op, Replace):
+            learning.touch(self._tables, id_)
+
+    @contextmanager
+    def _learning(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        db = self._tables
+        if write:
+            db.execute("BEGIN")
+        try:
+            yield db
+        except BaseException:
+            if write:
+                db.execute("ROLLBACK")
+            raise
+        if write:
+            db.execute("COMMIT")
+
+    def _version_of(self, unit: str) -> int:
+        row = self._rows.get(unit)
+        return row.version if row else 0
 
     def _hand_down(self, id_: str, put: Put) -> tuple[str, ...]:
         """Pass what ``id_``, which goes, superseded to its heirs; why to them alone stands at
@@ -391,6 +434,7 @@ class MemoryStore:
             self.save_grant(agent, without(user, users), scopes)
         for key in [key for key in self._contexts if key[0] == user]:
             del self._contexts[key]
+        learning.forget_user(self._tables, user)
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))
@@ -435,10 +479,10 @@ class MemoryStore:
     def statistics(self) -> dict[str, int]:
         held = sum(ready.bytes for ready in self._contexts.values())
         kept = {"contexts": len(self._contexts), "context_bytes": held}
-        return {**self._engine.statistics(), **kept}
+        return {**self._engine.statistics(), **kept, **learning.sizes(self._tables)}
 
     def close(self) -> None:
-        pass
+        self._tables.close()
 
 
 def _twin(op: Put, hash_: str) -> tuple[object, ...]:

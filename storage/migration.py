@@ -26,6 +26,9 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
             db.execute(by_expiry)
         if found < 4:
             db.execute(schema.CONTEXTS)
+        if found < 5:
+            for statement in schema.LEARNING:
+                db.execute(statement)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")
     except BaseException:

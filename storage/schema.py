@@ -15,7 +15,7 @@ from isovist.syscalls.errors import WorldError
 
 APPLICATION = 0x49534F56
 """``ISOV``: says in the file's header whose file it is."""
-VERSION = 4
+VERSION = 5
 """The schema's version. An older file is brought up to date at open, a newer one refused."""
 PAGE = 4096
 """Bytes of a page of a new file. A write touches some 35 pages, most of them of frequencies: small
@@ -50,6 +50,48 @@ CONTEXTS = """CREATE TABLE contexts (
     body     BLOB NOT NULL,
     PRIMARY KEY (user, agent, name)
 )"""
+
+LEARNING = (
+    # A finished attempt on its way through learning. body holds what its next step needs, and is
+    # empty at its end; report is what is told of it.
+    """CREATE TABLE submissions (
+    number       INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           TEXT NOT NULL UNIQUE,
+    user         TEXT NOT NULL,
+    agent        TEXT NOT NULL,
+    key          TEXT NOT NULL,
+    state        TEXT NOT NULL,
+    outcome      TEXT NOT NULL,
+    submitted_at INTEGER NOT NULL,
+    report       BLOB NOT NULL,
+    body         BLOB NOT NULL
+)""",
+    "CREATE UNIQUE INDEX submissions_by_key ON submissions (user, agent, key) WHERE key <> ''",
+    "CREATE INDEX submissions_by_pair ON submissions (user, agent, number)",
+    "CREATE INDEX submissions_open ON submissions (number) WHERE state = 'queued'",
+    # All and only the units that were learned, each with who wrote it last; fresh is 1 until a
+    # review has looked at it.
+    """CREATE TABLE entries (
+    unit   TEXT PRIMARY KEY,
+    writer TEXT NOT NULL,
+    fresh  INTEGER NOT NULL
+)""",
+    "CREATE INDEX entries_fresh ON entries (unit) WHERE fresh = 1",
+    """CREATE TABLE origins (
+    unit       TEXT NOT NULL,
+    submission TEXT NOT NULL,
+    user       TEXT NOT NULL,
+    agent      TEXT NOT NULL,
+    outcome    TEXT NOT NULL,
+    at         INTEGER NOT NULL,
+    PRIMARY KEY (unit, submission)
+)""",
+    "CREATE INDEX origins_by_user ON origins (user)",
+    """CREATE TABLE consents (
+    user   TEXT PRIMARY KEY,
+    choice TEXT NOT NULL
+)""",
+)
 
 # Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
 MEMORY = (
@@ -239,7 +281,7 @@ def create(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            for statement in (META, RECORDS, GRANTS, CONTEXTS, *MEMORY):
+            for statement in (META, RECORDS, GRANTS, CONTEXTS, *LEARNING, *MEMORY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")

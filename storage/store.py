@@ -20,7 +20,17 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from isovist.storage import contexts, gaps, indexing, life, registers, restore, schema, words
+from isovist.storage import (
+    contexts,
+    gaps,
+    indexing,
+    learning,
+    life,
+    registers,
+    restore,
+    schema,
+    words,
+)
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.backup import backup
 from isovist.storage.blas import one_thread
@@ -30,6 +40,7 @@ from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.engines import Engine, Job, WholeEngine
 from isovist.storage.indexed import USUAL, IndexedEngine, Tuning
+from isovist.storage.learned import KeepsLearning
 from isovist.storage.log import Log
 from isovist.storage.reembed import settle_space
 from isovist.storage.snapshot import Readers, Snapshot
@@ -64,7 +75,7 @@ class _Batch(msgspec.Struct):
     snapshot: Snapshot | None
 
 
-class Store:
+class Store(KeepsLearning):
     """A :class:`~isovist.storage.backend.Backend` in one file.
 
     Invariants: the engine holds exactly the units whose commit was applied, and its snapshot shows
@@ -309,6 +320,7 @@ class Store:
                 life.ask(self._db, receipt, now)
                 registers.forget_user(self._db, user, {drop.id for drop in drops})
                 contexts.forget_user(self._db, user)
+                learning.forget_user(self._db, user)
 
             return self._commit(drops, also)
 
@@ -415,6 +427,20 @@ class Store:
         with self._typed():
             return contexts.ids(self._reader)
 
+    @contextmanager
+    def _learning(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        if not write:
+            with self._typed():
+                yield self._reader
+            return
+        with self._lock, self._typed(), self._transaction():
+            yield self._db
+
+    def _version_of(self, unit: str) -> int:
+        with self._typed():
+            found = self._db.execute("SELECT version FROM units WHERE id = ?", (unit,)).fetchone()
+            return int(found[0]) if found else 0
+
     def backup(self, path: str) -> int:
         return backup(self._path, Path(path))
 
@@ -424,7 +450,8 @@ class Store:
         size = sum(path.stat().st_size for path in logs if path.exists())
         with self._typed():
             count, held = contexts.sizes(self._reader)
-        kept = {"contexts": count, "context_bytes": held}
+            learned = learning.sizes(self._reader)
+        kept = {"contexts": count, "context_bytes": held, **learned}
         return {**self._engine.statistics(), **kept, "bytes": size}
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from typing import Generic, Literal, TypeVar, Unpack, cast
 
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, WorldError
+from isovist.syscalls.learn import LearnCalls
 from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
@@ -85,7 +86,7 @@ def connect(
     return client
 
 
-class Client:
+class Client(LearnCalls):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),

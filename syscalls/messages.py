@@ -14,6 +14,8 @@ import msgspec
 
 from isovist.syscalls.records import (
     Barrier,
+    Change,
+    Entry,
     Group,
     Hit,
     Injected,
@@ -28,6 +30,7 @@ from isovist.syscalls.records import (
     SavedContext,
     Seen,
     Stream,
+    Submission,
     Timings,
     Tool,
     ToolCall,
@@ -522,6 +525,92 @@ class ContextDrop(Call, frozen=True, array_like=True, kw_only=True, tag=44):
     name: str
 
 
+class LearnSubmit(Call, frozen=True, array_like=True, kw_only=True, tag=45):
+    """Hand in a finished attempt of ``task``, to be learned from [M]. The reply comes when it is
+    durable, with its secrets replaced; learning goes on behind, one attempt at a time.
+
+    ``outcome`` is the verdict that a verifier has recorded, ``verifier_tail`` its last words;
+    ``claim`` is what the agent itself thinks came of it, which a verdict overrides. A second
+    submission of this pair with the same ``key`` (128 bytes at most; empty: none) is the first one,
+    and not learned from again. ``task`` and ``verifier_tail`` take 8 KiB, the trajectory 512 KiB of
+    MessagePack (``EMSGSIZE``); at most 64 of a pair may wait (``EAGAIN``).
+    """
+
+    task: str
+    trajectory: tuple[Message, ...]
+    outcome: Literal["passed", "failed", "error", "timeout", "unknown"] = "unknown"
+    verifier_tail: str = ""
+    claim: str = ""
+    key: str = ""
+
+
+class LearnStatus(Call, frozen=True, array_like=True, kw_only=True, tag=46):
+    """What became of submission ``id`` of this pair (``ENOENT``), or of its ``limit`` latest ones,
+    newest first. The operator may name nobody's ``id`` and sees those of all pairs; with ``retry``
+    (the operator, or the pair itself) a parked one is tried again."""
+
+    id: str = ""
+    limit: int = 20
+    retry: bool = False
+
+
+class LearnLessons(Call, frozen=True, array_like=True, kw_only=True, tag=47):
+    """The entries in view whose situation is nearest to ``task``, for each scope (of ``scopes``, or
+    all) as many whole ones as ``budget`` characters hold (100 to 200,000) [M 3.4]."""
+
+    task: str
+    budget: int = 20_000
+    scopes: tuple[str, ...] = ()
+    barrier_ms: int = 2000
+
+
+class LearnList(Call, frozen=True, array_like=True, kw_only=True, tag=48):
+    """What was learned, newest first, from where the page before ended. An agent is shown what is
+    in its view; the operator that names a ``user`` what only that user's agents may read, and what
+    comes from that user; the operator that names nobody, all. ``id`` asks for one alone."""
+
+    id: str = ""
+    limit: int = 100
+    after: str = ""
+
+
+class LearnEdit(Call, frozen=True, array_like=True, kw_only=True, tag=49):
+    """Change an entry of ``version``: other words (an empty part stays), or another ``scope``
+    (``pair``, ``user``, ``agent``, ``global``; empty: it stays). An agent may change what its own
+    user alone can read; whatever other users can read, now or then, is the operator's to change.
+    To widen a scope to other users takes the reusable stream (``EPERM``). Along an axis that an
+    entry leaves open it becomes the caller's; for the operator the request's ``user``'s, and that
+    of the ``agent`` that it names."""
+
+    id: str
+    version: int
+    situation: str = ""
+    lesson: str = ""
+    scope: str = ""
+    agent: str = ""
+
+
+class LearnDelete(Call, frozen=True, array_like=True, kw_only=True, tag=50):
+    """Remove an entry, under the rights of ``learn.edit``. Reply as of ``forget``."""
+
+    id: str
+
+
+class LearnConsent(Call, frozen=True, array_like=True, kw_only=True, tag=51):
+    """What may be learned from this user's attempts: ``nothing``, what serves this user alone
+    (``own``), or also reusable lessons for others (``share``). Without ``choice`` it is only told.
+    It holds for what is learned from now on, attempts that wait included."""
+
+    choice: Literal["", "nothing", "own", "share"] = ""
+
+
+class LearnReview(Call, frozen=True, array_like=True, kw_only=True, tag=52):
+    """Operator only: review what was learned or changed since the last review. With ``dry_run``
+    nothing is changed, and the next review looks at the same again."""
+
+    dry_run: bool = False
+
+
 Request = (
     Hello | Ping | Whoami | SessionOpen | Grant | Spawn | WaitPid | Kill | Exit | ListProcesses
     | Remember | Search | Read | MemoryList | Update | Forget | Chat | Models | Why | Cancel
@@ -529,6 +618,8 @@ Request = (
     | SessionSearch | FullContext | MemoryFiles | Prefetch | ForgetMatching | ForgetUser
     | ReceiptOf | Export | Import | Backup | Statistics | Schedule | Metering
     | ContextSave | ContextLoad | ContextList | ContextDrop
+    | LearnSubmit | LearnStatus | LearnLessons | LearnList | LearnEdit | LearnDelete
+    | LearnConsent | LearnReview
 )  # fmt: skip
 
 
@@ -867,11 +958,60 @@ class Contexts(Reply, frozen=True, array_like=True, kw_only=True, tag=133):
     rule: str
 
 
+class Submissions(Reply, frozen=True, array_like=True, kw_only=True, tag=134):
+    """``known``: of ``learn.submit``, that this very submission was there already. ``waiting``
+    counts the submissions of all pairs that are not at their end."""
+
+    submissions: tuple[Submission, ...]
+    user: str = ""
+    rule: str = ""
+    known: bool = False
+    waiting: int = 0
+
+
+class Lessons(Reply, frozen=True, array_like=True, kw_only=True, tag=135):
+    """``text`` is ready to be put before a model: a header a scope (``# Learned memory: user``),
+    and under it a line an entry, nearest first. ``files`` holds the same, one a scope."""
+
+    text: str
+    entries: tuple[Entry, ...]
+    files: tuple[MemoryFile, ...]
+    call: str
+    user: str
+    rule: str
+    barrier: Barrier
+
+
+class Entries(Reply, frozen=True, array_like=True, kw_only=True, tag=136):
+    """``next`` continues; empty on the last page."""
+
+    entries: tuple[Entry, ...]
+    next: str = ""
+
+
+class Consent(Reply, frozen=True, array_like=True, kw_only=True, tag=137):
+    user: str
+    choice: str
+
+
+class Reviewed(Reply, frozen=True, array_like=True, kw_only=True, tag=138):
+    """``changed`` entries were new or other than at the last review, ``looked_at`` entries were
+    compared in ``batches``, and the model (if one judged) was asked with ``tokens`` in all."""
+
+    changed: int
+    looked_at: int
+    batches: int
+    changes: tuple[Change, ...]
+    judge: str
+    tokens: int = 0
+
+
 AnyReply = (
     Failed | Part | Done | Welcome | Pong | Identity | SessionOpened | Spawned | Exited
     | Processes | Stored | Found | Units | Chatted | ModelList | Record | Forgotten
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
     | Imported | BackedUp | Figures | Queues | Metered | ContextSaved | ContextLoaded | Contexts
+    | Submissions | Lessons | Entries | Consent | Reviewed
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -919,6 +1059,14 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     ContextLoad: ContextLoaded,
     ContextList: Contexts,
     ContextDrop: Done,
+    LearnSubmit: Submissions,
+    LearnStatus: Submissions,
+    LearnLessons: Lessons,
+    LearnList: Entries,
+    LearnEdit: Stored,
+    LearnDelete: Forgotten,
+    LearnConsent: Consent,
+    LearnReview: Reviewed,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -967,5 +1115,13 @@ NAMES: dict[type[Call], str] = {
     ContextLoad: "context.load",
     ContextList: "context.list",
     ContextDrop: "context.drop",
+    LearnSubmit: "learn.submit",
+    LearnStatus: "learn.status",
+    LearnLessons: "learn.lessons",
+    LearnList: "learn.list",
+    LearnEdit: "learn.edit",
+    LearnDelete: "learn.delete",
+    LearnConsent: "learn.consent",
+    LearnReview: "learn.review",
 }
 """The name of each syscall, as documents, logs and audit records write it."""

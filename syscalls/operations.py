@@ -17,6 +17,16 @@ one). The store finds it where it commits, so no two writes get the same; ``Outc
 it was."""
 
 
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
+    """Makes the unit of a ``Put`` or ``Replace`` an entry, in the same transaction: ``writer`` has
+    written it, it comes from ``submission`` (empty: from none; one that is not stored any more is
+    ``ENOENT``, since its user was forgotten), and from all that the entries ``parts`` come from."""
+
+    writer: str
+    submission: str = ""
+    parts: tuple[str, ...] = ()
+
+
 class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Store a new unit. ``id`` is the opaque id made from ``partition`` and ``seq``.
 
@@ -50,6 +60,7 @@ class Put(msgspec.Struct, frozen=True, kw_only=True):
     born_at: int = 0
     """Above 0 only for a unit that comes from an export: when it came into its partition. Such a
     unit is itself and no other's twin or rival, and may supersede what is gone, or comes later."""
+    learned: Learned | None = None
 
 
 class Replace(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +72,7 @@ class Replace(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     text: str
     stored_at: int
+    learned: Learned | None = None
 
 
 class Expire(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +103,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     to: Partition
     to_seq: int
     stored_at: int
+    owner: tuple[str, str] | None = None
+    """(user, agent) that own the unit from now on; ``None``: as before."""
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):

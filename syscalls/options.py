@@ -7,7 +7,7 @@ units and ranges are stated; a test holds the two together.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.messages import OnStale, Wait
@@ -95,6 +95,24 @@ class MatchOptions(ReadOptions, total=False):
     until: str | None
     kinds: tuple[str, ...]
     confirm: str
+
+
+class SubmitOptions(CallOptions, total=False):
+    outcome: Literal["passed", "failed", "error", "timeout", "unknown"]
+    verifier_tail: str
+    claim: str
+    key: str
+
+
+class LessonOptions(ReadOptions, total=False):
+    budget: int
+    scopes: tuple[str, ...]
+
+
+class LearnListOptions(CallOptions, total=False):
+    id: str
+    limit: int
+    after: str
 
 
 class ChatOptions(ReadOptions, total=False):

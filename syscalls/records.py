@@ -425,3 +425,81 @@ class SavedContext(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     bytes: int
     saved_at: int
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an entry comes from: one finished attempt of a task by a pair, and its verdict. Times
+    are nanoseconds since 1970 UTC."""
+
+    submission: str
+    user: str
+    agent: str
+    outcome: str
+    at: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learned: in which ``situation`` which ``lesson`` holds, for whom, and from where.
+
+    ``id`` and ``version`` are its unit's. ``readers`` says in words who may read it. ``origins``
+    are those of the reader's own user (all of them for the operator), oldest first; ``writer`` is
+    ``rules``, a model's name, or ``person`` where a person has changed it last.
+    """
+
+    id: str
+    version: int
+    situation: str
+    lesson: str
+    scope: str
+    stream: Stream
+    agent: str
+    user: str
+    stored_at: int
+    readers: str = ""
+    writer: str = ""
+    origins: tuple[Origin, ...] = ()
+
+
+LearnState = Literal["queued", "learning", "done", "parked", "refused"]
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished attempt that was handed in, and what has been learned from it.
+
+    ``parked``: it could not be learned from, and ``error`` says why; it is kept, and can be tried
+    again. ``refused``: its user wants nothing learned, and nothing of it was kept. ``cut`` counts
+    what the kernel took out of the reusable stream, ``denied`` the operations of writers that broke
+    a rule (``reasons`` says which rules), ``secrets`` what the guard replaced, by type. ``writer``
+    is ``rules`` or the name of the model.
+    """
+
+    id: str
+    user: str
+    agent: str
+    state: LearnState
+    outcome: str
+    submitted_at: int
+    ended_at: int = 0
+    added: int = 0
+    revised: int = 0
+    deleted: int = 0
+    denied: int = 0
+    cut: int = 0
+    reasons: tuple[str, ...] = ()
+    secrets: dict[str, int] = {}
+    writer: str = ""
+    error: str = ""
+    entries: tuple[str, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What a review changes, or (a dry run) would: ``rescope`` of one entry to ``scope``, or
+    ``merge`` of several into the first of them."""
+
+    what: Literal["rescope", "merge"]
+    entries: tuple[str, ...]
+    scope: str
+    situation: str = ""
+    lesson: str = ""
+    done: bool = False
+    why: str = ""

@@ -42,6 +42,10 @@ SHOWN = (
     records.Round,
     records.MemoryFile,
     records.SavedContext,
+    records.Origin,
+    records.Entry,
+    records.Submission,
+    records.Change,
 )
 """The records that requests and replies hold."""
 

@@ -7,13 +7,16 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from isovist.kernel.channels import Pipes
 from isovist.kernel.config import Config, Settings
 from isovist.kernel.kernel import Kernel
+from isovist.kernel.learning.pipeline import Roles
 from isovist.kernel.models import SCRIPTED, ModelSpec
+from isovist.kernel.state.learning import Learning
 from isovist.syscalls.aio import AsyncClient, serve
 from isovist.syscalls.locate import Line
 
@@ -37,10 +40,17 @@ def short_folder() -> tempfile.TemporaryDirectory[str]:
 
 @asynccontextmanager
 async def running(
-    state: Path, *, models: list[ModelSpec] | None = None, door: bool = False, **settings: object
+    state: Path,
+    *,
+    models: list[ModelSpec] | None = None,
+    door: bool = False,
+    roles: Roles | None = None,
+    learn: dict[str, Any] | None = None,
+    **settings: object,
 ) -> AsyncIterator[Kernel]:
     """A kernel that serves until the block ends; its invariants are checked then."""
-    kernel = Kernel(config(state, **settings), models=models or [SCRIPTED], door=door)
+    settings["learn"] = Learning(**(learn or {}))
+    kernel = Kernel(config(state, **settings), models=models or [SCRIPTED], door=door, roles=roles)
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run)
         try:

@@ -393,7 +393,9 @@ def test_without_a_kernel_the_exit_code_is_3(
     assert out or not json
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS - {"memory", "model", "group", "context"}))
+@pytest.mark.parametrize(
+    "command", sorted(COMMANDS - {"memory", "model", "group", "context", "learn"})
+)
 def test_every_command_explains_itself_and_takes_the_common_options(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,9 @@ from kernel_helpers import short_folder
 
 ROOT = Path(__file__).parent.parent
 README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
+LEARNING = ROOT / "docs" / "learning.md"
+SHOWN_ELSEWHERE = {"learning_agent.py"}
+"""Examples that take other words than a question, and are run by a test of their page."""
 
 
 def blocks(language: str, page: Path = README) -> list[str]:
@@ -89,7 +92,22 @@ def test_the_page_on_tools_works_as_shown() -> None:
     assert len(tokens) == 1
 
 
-@pytest.mark.parametrize("example", sorted(p.name for p in (ROOT / "examples").glob("*.py")))
+def test_the_page_on_learning_works_as_shown() -> None:
+    (example,) = blocks("python", LEARNING)
+    where, _, text = example.partition("\n")
+    assert text == (ROOT / where.removeprefix("# ")).read_text()
+    (commands,) = blocks("sh", LEARNING)
+    said = run_as_shown(commands)
+    before, _, after = said.partition("# Learned memory: ")
+    assert "nothing is known yet" in before
+    assert "decimal comma" in after
+    assert "2026-11-30" in after
+
+
+@pytest.mark.parametrize(
+    "example",
+    sorted({p.name for p in (ROOT / "examples").glob("*.py")} - SHOWN_ELSEWHERE),
+)
 def test_every_example_runs(example: str) -> None:
     with short_folder() as folder:
         shell = Shell(Path(folder))

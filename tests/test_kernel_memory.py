@@ -12,9 +12,11 @@ from kernel_helpers import client, running, short_folder
 
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.state import views
+from isovist.storage.learning import enter
 from isovist.syscalls import messages as m
 from isovist.syscalls.aio import AsyncClient
 from isovist.syscalls.errors import CallerError, Errno, IsovistError
+from isovist.syscalls.operations import Learned
 from isovist.syscalls.records import Message, Partition, Reader
 
 
@@ -299,6 +301,11 @@ READING: dict[type[m.Call], m.Call] = {
     m.Rescope: m.Rescope(id="{unit}", version=1, scope="pair"),
     m.ViewOf: m.ViewOf(),
     m.Export: m.Export(),
+    m.LearnLessons: m.LearnLessons(task="find the locker"),
+    m.LearnList: m.LearnList(),
+    m.LearnEdit: m.LearnEdit(id="{unit}", version=1, lesson="changed"),
+    m.LearnDelete: m.LearnDelete(id="{unit}"),
+    m.LearnReview: m.LearnReview(dry_run=True),
 }
 """Every syscall that could give memory back, with a request that does in a sound build."""
 
@@ -307,6 +314,7 @@ SILENT = {
     m.ListProcesses, m.Remember, m.Models, m.Cancel, m.ReceiptOf,
     m.Groups, m.GroupChange, m.Import, m.Backup, m.Statistics, m.Schedule,
     m.Metering, m.ContextSave, m.ContextLoad, m.ContextList, m.ContextDrop,
+    m.LearnSubmit, m.LearnStatus, m.LearnConsent,
 }  # fmt: skip
 """Syscalls whose reply has no field that could hold a unit (checked below)."""
 
@@ -324,8 +332,12 @@ async def test_without_views_no_door_gives_anything(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch, door: type[m.Call]
 ) -> None:
     async with client(kernel, "one", operator=True, user="ana") as k:
-        text = "the locker is 4417"
-        unit = (await k.remember(text, scope="user")).id
+        learned = m.NAMES[door].startswith("learn")
+        text = "near the locker\nthe locker is 4417"
+        unit = (await k.remember(text, scope="user", kind="lesson" if learned else "note")).id
+        if learned:
+            with kernel.store._learning(write=True) as db:
+                enter(db, unit, Learned(writer="person"))
         call = (await k.chat("Which locker?")).call
 
         async def through() -> str:
@@ -355,7 +367,7 @@ async def test_without_views_no_door_gives_anything(
                 assert unit not in blind
         seen = await through()
         # A file has no ids; of a user that is to be forgotten the operator is told the number.
-        mute = (m.Update, m.Forget, m.ForgetUser)
+        mute = (m.Update, m.Forget, m.ForgetUser, m.LearnReview)
         if door is m.ViewOf:
             assert "units=1" in seen
             assert "units=" not in blind

@@ -9,6 +9,8 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from isovist.kernel.cli.common import Common, Problem
+from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
+from isovist.kernel.cli.learn import learn
 
 Flag = Parameter(negative="", show_default=False)
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
@@ -53,6 +55,7 @@ app.command(group)
 context = App(name="context", help="The conversations that a user and an agent keep by name.")
 app.command(model)
 app.command(context)
+app.command(learn)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
@@ -61,6 +64,7 @@ COMMANDS = frozenset(
      "grant", "doctor", "demo", "memory view", "memory expire", "memory rescope",
      "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
      "restore", "model ls", "top", "schedule", "context", "context ls", "context drop"}
+    | LEARN_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 

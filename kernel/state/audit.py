@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AUDITED = (
     m.Search | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch | m.FullContext
-    | m.MemoryFiles | m.Prefetch | m.ForgetMatching
+    | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.LearnLessons
 )  # fmt: skip
 """Syscalls that leave a record."""
 
@@ -119,7 +119,7 @@ class Audits:
 
 def asked(request: m.Request) -> str:
     """The question of a request; empty where it has none."""
-    query = getattr(request, "query", "")
+    query = request.task if isinstance(request, m.LearnLessons) else getattr(request, "query", "")
     return query if isinstance(query, str) else ""
 
 

@@ -22,14 +22,17 @@ from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
 from isovist.kernel.state.contexts import Contexts
 from isovist.kernel.state.drivers import Drivers, ModelConfig
+from isovist.kernel.state.entries import Entries
 from isovist.kernel.state.exports import Exports
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
+from isovist.kernel.state.learning import Learning, Lessons
 from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.metering import Metering
 from isovist.kernel.state.processes import Processes
 from isovist.kernel.state.recall import Recall
+from isovist.kernel.state.reviewing import Reviewing
 from isovist.kernel.state.routing import Routing
 from isovist.kernel.state.scheduling import Admission, Scheduling
 from isovist.kernel.state.sharing import Sharing
@@ -93,6 +96,9 @@ class State:
         groups: Mapping[tuple[str, str], tuple[str, ...]] | None = None,
         limits: Limits = Limits(),
         scheduling: Scheduling | None = None,
+        learning: Learning | None = None,
+        unlearned: Iterable[tuple[str, str, str]] = (),
+        consents: Mapping[str, str] | None = None,
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -116,7 +122,11 @@ class State:
         self.recall = Recall(self)
         self.forgetting = Forgetting(self)
         self.sweeping = Sweeping(self)
+        self.lessons = Lessons(self, learning or Learning(), unlearned, consents or {})
+        self.entries = Entries(self)
+        self.reviewing = Reviewing(self)
         self.memory.readings |= {
+            **self.entries.readings(),
             **self.recall.readings(),
             **self.forgetting.readings(),
             **self.groups.readings(),
@@ -147,6 +157,9 @@ class State:
             **self.forgetting.syscalls(),
             **self.chats.syscalls(),
             **self.contexts.syscalls(),
+            **self.lessons.syscalls(),
+            **self.entries.syscalls(),
+            **self.reviewing.syscalls(),
             **self.audits.syscalls(),
             **self.admission.syscalls(),
             **self.metering.syscalls(),
@@ -166,6 +179,9 @@ class State:
             **self.exports.events(),
             **self.chats.events(),
             **self.contexts.events(),
+            **self.lessons.events(),
+            **self.entries.events(),
+            **self.reviewing.events(),
             **self.audits.events(),
             **self.drivers.events(),
             **self.metering.events(),
@@ -406,6 +422,9 @@ class State:
             if key == 0 and what == "sweep":
                 self.sweeping.woken()
                 continue
+            if key == 0 and what == "learn":
+                self.lessons.woken()
+                continue
             if key == 0 and what == "flush":
                 self.forgetting.woken()
                 continue
@@ -433,6 +452,7 @@ class State:
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
         self.contexts.answered(event.key)
+        self.lessons.answered(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
             self.forgetting.answer(call)
@@ -450,6 +470,8 @@ class State:
             self.finish(call, m.Done())
         elif isinstance(call.request, m.GroupChange):
             self.finish(call, self.groups.saved(call))
+        elif isinstance(call.request, m.LearnConsent):
+            self.finish(call, self.lessons.consented(call))
         elif isinstance(call.request, m.Backup):
             self.finish(call, m.BackedUp(path=call.request.path, bytes=event.bytes))
 
@@ -479,6 +501,8 @@ class State:
             self.forgetting.validate()
             self.sweeping.validate()
             self.contexts.validate()
+            self.lessons.validate()
+            self.reviewing.validate()
             self.drivers.validate()
             self.admission.validate()
         except AssertionError as e:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
+from isovist.kernel.state.lessons import Known, Operation, Planned, Proposed
 from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Context, Outcome, Receipt, Selection
-from isovist.syscalls.records import Logprob, ModelLoad, SavedContext, ToolCall, Usage
+from isovist.syscalls.records import (
+    Logprob,
+    ModelLoad,
+    Origin,
+    SavedContext,
+    Stream,
+    Submission,
+    ToolCall,
+    Usage,
+)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -204,6 +214,91 @@ class ContextKept(Event, frozen=True, kw_only=True, gc=False):
 
     key: int
     tokens: int
+
+
+class LearnerUp(Event, frozen=True, kw_only=True, gc=False):
+    """The learner can be given work."""
+
+
+class SubmissionFiled(Event, frozen=True, kw_only=True, gc=False):
+    """A submission is durable; ``known``: it was there already, under its key."""
+
+    key: int
+    submission: Submission
+    known: bool = False
+
+
+class SubmissionsFound(Event, frozen=True, kw_only=True, gc=False):
+    """The answer to ``FindSubmissions``."""
+
+    key: int
+    submissions: tuple[Submission, ...]
+
+
+class Thought(Event, frozen=True, kw_only=True, gc=False):
+    """The writers are done with a submission: what each asks for, what it was shown, and what of
+    its words the kernel's scan has taken out. ``writer`` says who they were."""
+
+    id: str
+    writer: str
+    report: Submission
+    operations: dict[Stream, tuple[Operation, ...]]
+    shown: dict[Stream, tuple[Known, ...]]
+    cut: int = 0
+    secrets: dict[str, int] = {}
+
+
+class PlanKept(Event, frozen=True, kw_only=True, gc=False):
+    """What a submission comes to is durable (or was, from an earlier life), and is now to be done.
+    ``report`` is what is told of it so far."""
+
+    id: str
+    plan: tuple[Planned, ...]
+    report: Submission
+
+
+class Stuck(Event, frozen=True, kw_only=True, gc=False):
+    """A submission could not be learned from; ``lasting``: nor will another try help. Without an
+    ``errno`` it is there no more."""
+
+    id: str
+    errno: int = 0
+    message: str = ""
+    lasting: bool = False
+    report: Submission | None = None
+
+
+class Concluded(Event, frozen=True, kw_only=True, gc=False):
+    """The end of a submission is durable."""
+
+    id: str
+
+
+class SourcesFound(Event, frozen=True, kw_only=True, gc=False):
+    """Where those of the asked units come from that are entries: (writer, origins) by unit."""
+
+    key: int
+    turn: int
+    sources: dict[str, tuple[str, tuple[Origin, ...]]]
+
+
+class ReviewMade(Event, frozen=True, kw_only=True, gc=False):
+    """What a review proposes. ``changed`` entries were new or other, ``shown`` looked at in
+    ``batches``; ``looked_at`` are (id, version) of those that need no look any more."""
+
+    proposals: tuple[Proposed, ...] = ()
+    looked_at: tuple[tuple[str, int], ...] = ()
+    changed: int = 0
+    shown: int = 0
+    batches: int = 0
+    judge: str = ""
+    tokens: int = 0
+    errno: int = 0
+    message: str = ""
+
+
+class ReviewKept(Event, frozen=True, kw_only=True, gc=False):
+    """That a review has looked at what it has is durable, or cannot be made so."""
 
 
 class DriverUp(Event, frozen=True, kw_only=True, gc=False):

@@ -99,6 +99,8 @@ class Forgetting:
             return
         if isinstance(call.request, m.ForgetMatching):
             self._matching.dropped(call, outcome)
+        elif isinstance(call.request, m.LearnDelete):
+            self._state.entries.dropped(call, outcome)
         elif outcome.errno:
             self._state.fail(call, error(outcome.errno, outcome.message, outcome.field))
         else:
@@ -194,6 +196,7 @@ class Forgetting:
         self._state.users.forget(event.user)
         self._state.metering.forget(event.user)
         self._state.contexts.forget(event.user)
+        self._state.lessons.forget(event.user)
         self._state.groups.forget(event.user)
         self._state.processes.unbind(event.user)
         self._state.groups.forget(event.user)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from isovist.syscalls.messages import AnyReply, Record
+from isovist.kernel.state.lessons import Planned
+from isovist.syscalls.messages import AnyReply, LearnSubmit, Record
 from isovist.syscalls.operations import Context, Op, Query, Selection
-from isovist.syscalls.records import Message, Tool, View
+from isovist.syscalls.records import Message, Stream, Submission, Tool, View
 
 
 class Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -304,3 +305,80 @@ class Restore(Instruction, frozen=True, gc=False):
     model: str
     context: Context
     owner: str
+
+
+class FileSubmission(Instruction, frozen=True, gc=False):
+    """Make a submission durable, past the secrets guard, where at most ``most`` of its pair wait;
+    send ``SubmissionFiled``."""
+
+    key: int
+    submission: Submission
+    request: LearnSubmit
+    most: int
+
+
+class FindSubmissions(Instruction, frozen=True, gc=False):
+    """Find one by its ``id``, or the latest of a pair (an empty name stands for all); send
+    ``SubmissionsFound``."""
+
+    key: int
+    id: str
+    user: str
+    agent: str
+    limit: int
+
+
+class Learn(Instruction, frozen=True, gc=False):
+    """Go on with a submission where it stands: split it, have both streams written, scan all; send
+    ``Thought``, or ``PlanKept`` where that was done in an earlier life, or ``Stuck``.
+
+    Writers are shown entries out of ``view``, the pair's; what stands in ``own``, which the user
+    alone may read, must stand in nothing reusable. ``scopes`` are those that each stream may use.
+    """
+
+    id: str
+    view: View
+    own: View
+    scopes: dict[Stream, tuple[str, ...]]
+
+
+class KeepPlan(Instruction, frozen=True, gc=False):
+    """Make durable what a submission comes to; send ``PlanKept``, or ``Stuck``."""
+
+    id: str
+    plan: tuple[Planned, ...]
+    report: Submission
+
+
+class Conclude(Instruction, frozen=True, gc=False):
+    """Make the end of a submission durable; send ``Concluded``."""
+
+    report: Submission
+
+
+class SaveConsent(Instruction, frozen=True, gc=False):
+    """Make a choice durable; send ``Saved``."""
+
+    key: int
+    user: str
+    choice: str
+
+
+class FindSources(Instruction, frozen=True, gc=False):
+    """Say where ``units`` come from, which were selected for this call; send ``SourcesFound``."""
+
+    key: int
+    units: tuple[str, ...]
+    turn: int
+
+
+class Review(Instruction, frozen=True, gc=False):
+    """Find what has changed, out of ``view``, and have it judged; send ``ReviewMade``."""
+
+    view: View
+
+
+class KeepReview(Instruction, frozen=True, gc=False):
+    """Make durable that these (id, version) were looked at; send ``ReviewKept``."""
+
+    entries: tuple[tuple[str, int], ...]

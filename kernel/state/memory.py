@@ -63,9 +63,10 @@ MAX_QUERY = 8 * 1024
 Reads = (
     m.Search | m.Read | m.MemoryList | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch
     | m.FullContext | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.ViewOf
+    | m.LearnLessons | m.LearnList
 )  # fmt: skip
 """Requests that read units, and wait at the barrier before."""
-CHOOSY = m.Search | m.Chat | m.Prefetch
+CHOOSY = m.Search | m.Chat | m.Prefetch | m.LearnLessons
 """Those that choose which legs to wait for, and are told of both."""
 
 
@@ -89,6 +90,7 @@ class Memory:
         self._state = state
         self._writers: dict[tuple[Partition, int], tuple[int, int]] = {}
         self._unanswered: Counter[int] = Counter()
+        self._own: dict[tuple[Partition, int], Callable[[Outcome], None]] = {}
         self.readings: dict[type[m.Call], Reading] = {}
         """Who takes care of the reading syscalls that are not written out here."""
 
@@ -170,9 +172,11 @@ class Memory:
         self._unanswered[call.channel] += 1
         self._state.emit(ins.Commit(op))
 
-    def hand_out_own(self, op: Op) -> None:
-        """A write that no call asks for: readers wait for it like for any other."""
+    def hand_out_own(self, op: Op, then: Callable[[Outcome], None]) -> None:
+        """A write that no call asks for: readers wait for it like for any other. ``then`` is told
+        what became of it."""
         self._writers[op.partition, op.seq] = _KERNEL, 0
+        self._own[op.partition, op.seq] = then
         self._unanswered[0] += 1
         self._state.emit(ins.Commit(op))
 
@@ -215,7 +219,7 @@ class Memory:
             # Even if nobody waits for it any more: the unit is gone all the same.
             self._state.forgetting.left((op.id,))
         if key == _KERNEL:
-            self._state.sweeping.answered(outcome)
+            self._own.pop((op.partition, op.seq))(outcome)
             return
         call = self._state.calls.get(key)
         if call is None:
@@ -267,7 +271,7 @@ class Memory:
         # The number is void: it is visible as nothing, so nobody waits for it.
         self._show(op, LEGS)
         if key == _KERNEL:
-            self._state.sweeping.answered(event.outcome)
+            self._own.pop((op.partition, op.seq))(event.outcome)
             return
         call = self._state.calls.get(key)
         if call is None:
@@ -318,7 +322,7 @@ class Memory:
 
     def enter(self, channel: Channel, frame: int, request: Reads) -> Call:
         """Resolve the reader, mint its view and note what is accepted in it, all on arrival."""
-        check_barrier(request.barrier_ms)
+        check_barrier(getattr(request, "barrier_ms", 0))
         resolved = self._state.users.resolve(channel.who, request.user)
         call = self._state.open(channel, frame, request, resolved)
         call.id = self._state.opaque("c", self._state.boot, call.key)
@@ -425,7 +429,10 @@ class Memory:
         if event.turn != call.turn:
             return
         if call.step is Step.LOCATE:
-            self._state.changes.located(call, event)
+            if isinstance(call.request, m.LearnEdit | m.LearnDelete):
+                self._state.entries.located(call, event)
+            else:
+                self._state.changes.located(call, event)
             return
         if event.lagging:
             lagging = tuple(sorted({*call.barrier.lagging, *event.lagging}))

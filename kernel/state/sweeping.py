@@ -103,7 +103,8 @@ class Sweeping:
                         id=unit.id,
                         stored_at=self._state.calendar(),
                         expired=True,
-                    )
+                    ),
+                    self.answered,
                 )
         self._look()
 

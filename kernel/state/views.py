@@ -70,3 +70,15 @@ def everything(partitions: Iterable[Partition]) -> View:
     """The view of the whole store, for the operator's export and import alone. Its reader is
     nobody, so that it never passes for one whose units these are."""
     return View(_SEAL, Reader("", ""), whole(partitions))
+
+
+def belonging(user: str, partitions: Iterable[Partition]) -> View:
+    """What ``user`` alone may read, through whichever agents: for what a person is told of oneself,
+    and for the learner's check that none of it leaves. Its reader is nobody."""
+    return View(_SEAL, Reader("", ""), whole(p for p in partitions if p.users == Axis("one", user)))
+
+
+def part_of(view: View, partitions: Iterable[Partition]) -> View:
+    """``view`` narrowed to those of its partitions that are among these."""
+    wanted = frozenset(partitions)
+    return View(_SEAL, view.reader, tuple(p for p in view.partitions if p in wanted))

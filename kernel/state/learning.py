@@ -1,0 +1,566 @@
+"""Learning: submissions on their way through splitter, writers and rules into entries [M].
+
+One submission is worked on at a time, in steps that the shell makes durable: it is filed, thought
+about (split, written by two writers, scanned), planned, carried out, concluded. A kernel that dies
+goes on with the last durable step, and what a plan changes names the very version that it was made
+for and ids that come from the submission; so whatever happens, each submission ends once.
+
+What the writers ask for is a proposal. What becomes of it is decided here, by the rules of
+:mod:`isovist.kernel.state.lessons`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from isovist.kernel.state import events as ev
+from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.calls import Call, Step
+from isovist.kernel.state.lessons import (
+    MAX_OPERATIONS,
+    STREAMS,
+    VERDICTS,
+    Known,
+    Operation,
+    Planned,
+    Verdict,
+    entry_text,
+    owner_of,
+    refusal,
+    scopes_for,
+)
+from isovist.kernel.state.sharing import acts_as_itself
+from isovist.kernel.state.views import belonging
+from isovist.syscalls import messages as m
+from isovist.syscalls.errors import CallerError, Errno, KernelError
+from isovist.syscalls.names import check_name, check_text
+from isovist.syscalls.operations import Drop, Learned, Move, Op, Outcome, Put, Replace
+from isovist.syscalls.records import (
+    SCOPES,
+    Partition,
+    Reader,
+    Stream,
+    Submission,
+    partition_of,
+)
+
+if TYPE_CHECKING:
+    from isovist.kernel.state.core import Channel, State
+
+MAX_TASK = 8 * 1024
+"""Bytes of a task, of a verifier's last words, of a claim."""
+MOST = 64
+"""Submissions of a pair that may wait."""
+FILING = 4
+"""Submissions of one channel that may wait for the disk; each may hold half a megabyte."""
+TRIES = 5
+"""Tries at a submission before it is parked, where the world is at fault."""
+AGAIN, LATEST = 1_000_000_000, 60_000_000_000
+"""Nanoseconds until such a try is made again, doubled each time up to the second."""
+CHOICES: tuple[str, ...] = ("nothing", "own", "share")
+"""What a user may consent to, narrow to wide."""
+
+
+class Learning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this kernel learns; the table ``[learn]`` of ``config.toml``.
+
+    ``writer``: ``rules`` (no model is asked), ``model`` (one answer a stream), ``agentic`` (several
+    turns), ``off`` (nothing is learned). ``model``: who is asked; empty: the default model.
+    ``scopes``: where lessons may go. ``consent``: of users who have not chosen. ``widen``: what
+    lets a review open a lesson to other users beside its stream: that a second user's pair has
+    learned the same (``pairs``), or nothing but a person's hand (``person``). ``review_after``:
+    changed entries after which the kernel reviews by itself; 0: on demand alone.
+    """
+
+    writer: Literal["rules", "model", "agentic", "off"] = "rules"
+    model: str = ""
+    scopes: tuple[str, ...] = SCOPES
+    consent: Literal["nothing", "own", "share"] = "share"
+    widen: Literal["pairs", "person"] = "pairs"
+    review_after: int = 200
+
+
+@dataclass(slots=True)
+class Job:
+    """The submission that is worked on. ``pending``: the changes handed out and not yet answered.
+    ``gone``: its user was forgotten meanwhile, so nothing more comes of it."""
+
+    id: str
+    user: str
+    agent: str
+    tries: int = 0
+    report: Submission | None = None
+    pending: set[tuple[Partition, int]] = field(default_factory=set)
+    refused: bool = False
+    gone: bool = False
+
+
+class Lessons:
+    """Invariants: ``_queue`` holds all and only the submissions that wait, each once, without the
+    one of ``_job``; ``_filing`` has the submissions handed to the disk and not yet answered, by key
+    of their call, ended calls included."""
+
+    def __init__(
+        self,
+        state: State,
+        settings: Learning,
+        waiting: Iterable[tuple[str, str, str]],
+        consents: Mapping[str, str],
+    ) -> None:
+        self._state = state
+        self.settings = settings
+        self._queue: deque[tuple[str, str, str]] = deque(waiting)
+        self._consents = dict(consents)
+        self._filing: dict[int, int] = {}
+        self._job: Job | None = None
+        self._up = False
+        self._tries: dict[str, int] = {}
+        self._not_before = 0
+
+    def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
+        return {
+            m.LearnSubmit: self._submit,
+            m.LearnStatus: self._status,
+            m.LearnConsent: self._consent,
+        }
+
+    def events(self) -> dict[type[ev.Event], Callable[[Any], None]]:
+        return {
+            ev.LearnerUp: self._began,
+            ev.SubmissionFiled: self._filed,
+            ev.SubmissionsFound: self._found,
+            ev.Thought: self._thought,
+            ev.PlanKept: self._kept,
+            ev.Stuck: self._stuck,
+            ev.Concluded: self._concluded,
+        }
+
+    def waiting(self) -> int:
+        """Submissions that are not at their end."""
+        return len(self._queue) + (self._job is not None)
+
+    # -- requests
+
+    def _submit(self, channel: Channel, frame: int, request: m.LearnSubmit) -> None:
+        check_text(request.task, "task", MAX_TASK)
+        for name in ("verifier_tail", "claim"):
+            if getattr(request, name):
+                check_text(getattr(request, name), name, MAX_TASK)
+        if not request.trajectory:
+            raise CallerError("trajectory is empty", field="trajectory")
+        if request.key:
+            check_name(request.key, "key")
+        if self.settings.writer == "off":
+            raise CallerError("this kernel does not learn", errno=Errno.ENOSYS)
+        resolved = self._state.users.resolve(channel.who, request.user)
+        if sum(number == channel.number for number in self._filing.values()) >= FILING:
+            raise CallerError(
+                f"{FILING} submissions wait for the disk, the limit", errno=Errno.EAGAIN
+            )
+        call = self._state.open(channel, frame, request, resolved)
+        refused = self._choice(resolved.user) == "nothing"
+        submission = Submission(
+            id=self._state.opaque("l", self._state.boot, call.key),
+            user=resolved.user,
+            agent=call.agent,
+            state="refused" if refused else "queued",
+            outcome=request.outcome,
+            submitted_at=self._state.calendar(),
+        )
+        if refused:
+            self._reply(call, (submission,))
+            return
+        call.to(Step.SAVE, self._state.now)
+        self._filing[call.key] = channel.number
+        self._state.emit(ins.FileSubmission(call.key, submission, request, MOST))
+
+    def _status(self, channel: Channel, frame: int, request: m.LearnStatus) -> None:
+        if not 1 <= request.limit <= 500:
+            raise CallerError("limit must be 1 to 500", field="limit")
+        if request.retry and not request.id:
+            raise CallerError("retry needs the id of a submission", field="id")
+        resolved = self._state.users.resolve(channel.who, request.user)
+        call = self._state.open(channel, frame, request, resolved)
+        user, agent = resolved.user, call.agent
+        if acts_as_itself(channel.who):
+            user, agent = request.user or "", ""
+        call.to(Step.LOOKUP, self._state.now)
+        self._state.emit(ins.FindSubmissions(call.key, request.id, user, agent, request.limit))
+
+    def _consent(self, channel: Channel, frame: int, request: m.LearnConsent) -> None:
+        resolved = self._state.users.resolve(channel.who, request.user)
+        user, now = resolved.user, self._choice(resolved.user)
+        if not request.choice:
+            self._state.reply(channel, frame, m.Consent(user=user, choice=now))
+            return
+        if not channel.who.operator and CHOICES.index(request.choice) > CHOICES.index(now):
+            raise CallerError(
+                "an agent may narrow what its user consents to; the operator may widen it",
+                errno=Errno.EPERM,
+                field="choice",
+            )
+        call = self._state.open(channel, frame, request, resolved)
+        # What is narrower holds from now on, whatever becomes of the disk.
+        if CHOICES.index(request.choice) < CHOICES.index(now):
+            self._consents[user] = request.choice
+        call.to(Step.LOOKUP, self._state.now)
+        self._state.emit(ins.SaveConsent(call.key, user, request.choice))
+
+    def consented(self, call: Call) -> m.AnyReply:
+        """A choice is durable."""
+        if call.resolved is None or not isinstance(call.request, m.LearnConsent):
+            raise KernelError("a consent of nobody", story=call.told())
+        user = call.resolved.user
+        self._consents[user] = call.request.choice
+        return m.Consent(user=user, choice=call.request.choice)
+
+    def _choice(self, user: str) -> str:
+        return self._consents.get(user, self.settings.consent)
+
+    # -- what is told of submissions
+
+    def answered(self, key: int) -> None:
+        """The store has taken, or refused, the submission of call ``key``."""
+        self._filing.pop(key, None)
+
+    def _filed(self, event: ev.SubmissionFiled) -> None:
+        self.answered(event.key)
+        one = event.submission
+        if not event.known:
+            self._queue.append((one.id, one.user, one.agent))
+        call = self._state.calls.get(event.key)
+        if call is not None and call.step is Step.SAVE:
+            self._reply(call, (one,), known=event.known)
+        self._next()
+
+    def _found(self, event: ev.SubmissionsFound) -> None:
+        call = self._state.calls.get(event.key)
+        if call is None or call.step is not Step.LOOKUP:
+            return
+        request = call.request
+        if not isinstance(request, m.LearnStatus):
+            raise KernelError("submissions for nobody", story=call.told())
+        found = event.submissions
+        if request.id:
+            found = tuple(one for one in found if self._may_see(call, one))
+            if not found:
+                why = "no submission of that id"
+                self._state.fail(call, CallerError(why, errno=Errno.ENOENT, field="id"))
+                return
+        if request.retry:
+            if found[0].state != "parked":
+                why = f"the submission is {found[0].state}, not parked"
+                self._state.fail(call, CallerError(why, field="id"))
+                return
+            found = (replace(found[0], state="queued", error="", ended_at=0),)
+            self._queue.append((found[0].id, found[0].user, found[0].agent))
+            self._state.emit(ins.Conclude(found[0]))
+        self._reply(call, found)
+        self._next()
+
+    def _may_see(self, call: Call, one: Submission) -> bool:
+        if acts_as_itself(self._state.channels[call.channel].who):
+            return not call.request.user or one.user == call.request.user
+        return call.resolved is not None and (one.user, one.agent) == (
+            call.resolved.user,
+            call.agent,
+        )
+
+    def _reply(self, call: Call, found: tuple[Submission, ...], known: bool = False) -> None:
+        job = self._job.id if self._job else ""
+        self._state.finish(
+            call,
+            m.Submissions(
+                submissions=tuple(
+                    replace(one, state="learning") if one.id == job and one.state == "queued"
+                    else one
+                    for one in found
+                ),
+                user=call.resolved.user if call.resolved else "",
+                rule=call.resolved.rule if call.resolved else "",
+                known=known,
+                waiting=self.waiting(),
+            ),
+        )  # fmt: skip
+
+    # -- one submission after the other
+
+    def _began(self, event: ev.LearnerUp) -> None:
+        self._up = True
+        self._next()
+
+    def woken(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        if not self._up or self._job is not None or not self._queue:
+            return
+        if self._not_before > self._state.now:
+            self._state.timer(self._not_before, 0, "learn")
+            return
+        id_, user, agent = self._queue.popleft()
+        self._job = Job(id_, user, agent, tries=self._tries.pop(id_, 0) + 1)
+        choice = self._choice(user)
+        scopes: dict[Stream, tuple[str, ...]] = {
+            stream: () if choice == "nothing" else self._scopes(stream, choice)
+            for stream in STREAMS
+        }
+        view = self._state.groups.view(Reader(user, agent))
+        own = belonging(user, self._state.barrier.partitions())
+        self._state.emit(ins.Learn(id_, view, own, scopes))
+
+    def _scopes(self, stream: Stream, choice: str) -> tuple[str, ...]:
+        return scopes_for(stream, self.settings.scopes, choice)
+
+    def _mine(self, id_: str) -> Job | None:
+        """The job, if the event is about it. One whose user was forgotten ends here."""
+        job = self._job
+        if job is None or job.id != id_ or job.pending:
+            return None
+        if job.gone:
+            self._end()
+            return None
+        return job
+
+    def _thought(self, event: ev.Thought) -> None:
+        """Hold what the writers ask for against the rules, and make a plan of what is left."""
+        job = self._mine(event.id)
+        if job is None:
+            return
+        choice = self._choice(job.user)
+        report = event.report
+        if choice == "nothing":
+            self._conclude(replace(report, state="refused"))
+            return
+        seen = frozenset(self._state.groups.view(Reader(job.user, job.agent)).partitions)
+        plan: list[Planned] = []
+        reasons: list[str] = []
+        touched: set[str] = set()
+        for stream in STREAMS:
+            asked = event.operations.get(stream, ())
+            if len(asked) > MAX_OPERATIONS:
+                many = f"a writer may ask for {MAX_OPERATIONS} operations at most"
+                reasons += [many] * (len(asked) - MAX_OPERATIONS)
+            shown = {k.id: k for k in event.shown.get(stream, ()) if k.partition in seen}
+            scopes = self._scopes(stream, choice)
+            for place, operation in enumerate(asked[:MAX_OPERATIONS]):
+                why = refusal(operation, stream, scopes, shown, _verdict(report))
+                named = operation.delete or operation.revises
+                if not why and named in touched:
+                    why = "the entry is changed already"
+                if why:
+                    reasons.append(why)
+                    continue
+                if named:
+                    touched.add(named)
+                plan.append(self._planned(job, stream, place, operation, shown.get(named)))
+        report = replace(
+            report,
+            writer=event.writer,
+            cut=event.cut,
+            secrets=_sum(report.secrets, event.secrets),
+            denied=len(reasons),
+            reasons=tuple(dict.fromkeys(reasons)),
+        )
+        self._state.emit(ins.KeepPlan(job.id, tuple(plan), report))
+
+    def _planned(
+        self, job: Job, stream: Stream, place: int, operation: Operation, known: Known | None
+    ) -> Planned:
+        text = entry_text(operation.situation, operation.lesson)
+        if known is None:
+            to = partition_of(operation.scope, job.user, job.agent)
+            id_ = self._state.opaque("u", "learned", job.id, stream, place)
+            return Planned(what="add", id=id_, stream=stream, partition=to, to=to, text=text)
+        if operation.delete:
+            return Planned(
+                what="delete",
+                id=known.id,
+                stream=stream,
+                partition=known.partition,
+                version=known.version,
+            )
+        to = partition_of(operation.scope, job.user, job.agent)
+        return Planned(
+            what="revise",
+            id=known.id,
+            stream=stream,
+            partition=known.partition,
+            version=known.version,
+            text=text,
+            to=to if to != known.partition else None,
+        )
+
+    def _kept(self, event: ev.PlanKept) -> None:
+        """Carry the plan out. Each change is numbered, and readers wait for it, like any write."""
+        job = self._mine(event.id)
+        if job is None:
+            return
+        job.report = replace(event.report, entries=(), added=0, revised=0, deleted=0)
+        ops = [op for planned in event.plan for op in self._ops(job, planned)]
+        job.pending = {(op.partition, op.seq) for op in ops}
+        for op in ops:
+            self._state.memory.hand_out_own(op, self._done)
+        if not ops:
+            self._conclude(replace(job.report, state="done"))
+
+    def _ops(self, job: Job, planned: Planned) -> list[Op]:
+        accept, now = self._state.barrier.accept, self._state.calendar()
+        writer = job.report.writer if job.report else ""
+        learned = Learned(writer=writer, submission=job.id)
+        if planned.what == "delete":
+            return [
+                Drop(
+                    partition=planned.partition,
+                    seq=accept(planned.partition),
+                    id=planned.id,
+                    version=planned.version,
+                    stored_at=now,
+                )
+            ]
+        if planned.what == "add":
+            user, agent = owner_of(planned.partition)
+            return [
+                Put(
+                    partition=planned.partition,
+                    seq=accept(planned.partition),
+                    id=planned.id,
+                    text=planned.text,
+                    kind="lesson",
+                    agent=agent,
+                    user=user,
+                    stream=planned.stream,
+                    said_at=now,
+                    stored_at=now,
+                    learned=learned,
+                )
+            ]
+        ops: list[Op] = [
+            Replace(
+                partition=planned.partition,
+                seq=accept(planned.partition),
+                id=planned.id,
+                version=planned.version,
+                text=planned.text,
+                stored_at=now,
+                learned=learned,
+            )
+        ]
+        if planned.to is not None:
+            ops.append(
+                Move(
+                    partition=planned.partition,
+                    seq=accept(planned.partition),
+                    id=planned.id,
+                    version=planned.version + 1,
+                    to=planned.to,
+                    to_seq=accept(planned.to),
+                    stored_at=now,
+                    owner=owner_of(planned.to),
+                )
+            )
+        return ops
+
+    def _done(self, outcome: Outcome) -> None:
+        """One change has come to its end; the last one of a plan ends its submission."""
+        job = self._job
+        op = outcome.op
+        if job is None or job.report is None:
+            raise KernelError("a change of no submission")
+        job.pending.discard((op.partition, op.seq))
+        # An earlier life of this plan may have stored it, under the same id.
+        there = outcome.errno == Errno.EEXIST and isinstance(op, Put)
+        if outcome.errno in (Errno.ENOSPC, Errno.EIO):
+            job.refused = True
+        elif outcome.errno and not there:
+            job.report = replace(
+                job.report,
+                denied=job.report.denied + 1,
+                reasons=tuple(dict.fromkeys((*job.report.reasons, "the entry has changed since"))),
+            )
+        elif isinstance(op, Put):
+            # Not new where the same had been learned before, and now has one origin more.
+            new = outcome.id in ("", op.id)
+            job.report = replace(
+                job.report,
+                added=job.report.added + new,
+                entries=(*job.report.entries, outcome.id or op.id),
+            )
+        elif isinstance(op, Replace):
+            entries = (*job.report.entries, op.id)
+            job.report = replace(job.report, revised=job.report.revised + 1, entries=entries)
+        elif isinstance(op, Drop):
+            job.report = replace(job.report, deleted=job.report.deleted + 1)
+            self._state.forgetting.left((op.id,))
+        if job.pending:
+            return
+        if job.gone:
+            self._end()
+        elif job.refused:
+            self._again(job, "the disk refused it")
+        else:
+            self._state.reviewing.note(job.report.added + job.report.revised)
+            self._conclude(replace(job.report, state="done"))
+
+    def _stuck(self, event: ev.Stuck) -> None:
+        job = self._mine(event.id)
+        if job is None:
+            return
+        if not event.errno:
+            self._end()
+        elif (event.lasting or job.tries >= TRIES) and event.report is not None:
+            self._conclude(replace(event.report, state="parked", error=event.message))
+        else:
+            self._again(job, event.message)
+
+    def _again(self, job: Job, why: str) -> None:
+        """The world was at fault: this one once more, and after a while, before all others."""
+        self._tries = {job.id: job.tries}
+        self._queue.appendleft((job.id, job.user, job.agent))
+        pause = min(AGAIN * 2 ** min(job.tries - 1, 10), LATEST)
+        self._not_before = self._state.now + pause
+        self._state.emit(ins.Report(f"a submission waits to be learned from: {why}", ()))
+        self._end()
+
+    def _conclude(self, report: Submission) -> None:
+        self._state.emit(ins.Conclude(replace(report, ended_at=self._state.calendar())))
+
+    def _concluded(self, event: ev.Concluded) -> None:
+        if self._job is not None and self._job.id == event.id:
+            self._end()
+
+    def _end(self) -> None:
+        self._job = None
+        self._next()
+
+    # -- a user who is forgotten
+
+    def forget(self, user: str) -> None:
+        """What waits for the user is gone from the store, and must not come back."""
+        self._queue = deque(one for one in self._queue if one[1] != user)
+        self._consents.pop(user, None)
+        if self._job is not None and self._job.user == user:
+            self._job.gone = True
+
+    def validate(self) -> None:
+        ids = [id_ for id_, *_ in self._queue]
+        assert len(set(ids)) == len(ids), "a submission waits twice"
+        assert self._job is None or self._job.id not in ids, "it waits and is worked on"
+        assert not self._queue or not self._up or self._job or self._not_before > 0, "idle"
+        for call in self._state.calls.values():
+            if isinstance(call.request, m.LearnSubmit):
+                assert (call.step is Step.SAVE) == (call.key in self._filing), call
+
+
+def _verdict(report: Submission) -> Verdict:
+    return next(verdict for verdict in VERDICTS if verdict == report.outcome)
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in sorted(one.keys() | other.keys())}
