@@ -226,16 +226,14 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack("null bytes", "splitter", of(marked("a\0b", "c")), "unusable"),
     Attack("lone surrogates", "splitter", of(marked(f"a{LONE}", "c")), "unusable"),
-    Attack("JSON without end", "splitter", of("", "", DEEP), "unusable"),
+    Attack("JSON without end", "splitter", of("", DEEP), "unusable"),
     Attack(
         "JSON with a third stream",
         "splitter",
-        of("", "", '{"reusable": "", "protected": "", "public": ""}'),
+        of("", '{"reusable": "", "protected": "", "public": ""}'),
         "unusable",
     ),
-    Attack(
-        "JSON of numbers", "splitter", of("", "", '{"reusable": 1, "protected": NaN}'), "unusable"
-    ),
+    Attack("JSON of numbers", "splitter", of("", '{"reusable": 1, "protected": NaN}'), "unusable"),
     Attack("nothing in either", "splitter", of(marked("(none)", "n/a")), "nothing"),
     Attack("silence", "splitter", of(None), "world"),
     Attack("a dead driver", "splitter", of(WorldError("the driver died")), "world"),

@@ -77,11 +77,11 @@ async def test_an_answer_without_end_counts_as_far_as_it_is_whole() -> None:
     assert wanted == (Operation(**NEW), Operation(delete="u-1", reason="it is } wrong"))
 
 
-async def test_the_last_try_of_a_splitter_is_by_schema() -> None:
-    model = Scripted("no", "no", '{"reusable": "Use sort -g.", "protected": ""}')
+async def test_a_splitter_that_does_not_manage_markers_is_asked_by_schema() -> None:
+    model = Scripted("no", '{"reusable": "Use sort -g.", "protected": ""}')
     streams = await ModelSplitter(model).split(attempt())
     assert (streams.reusable, streams.protected) == ("Use sort -g.", "")
-    assert [bool(schema) for schema in model.schemas] == [False, False, True]
+    assert [bool(schema) for schema in model.schemas] == [False, True]
 
 
 async def test_a_model_without_schemas_is_asked_without() -> None:

@@ -15,7 +15,7 @@ import msgspec
 from isovist.kernel.learning import answers, fitting, prompts
 from isovist.kernel.learning.answers import Unreadable
 from isovist.kernel.learning.asked import Asking, nothing_to_learn
-from isovist.kernel.learning.prompts import TEXT, object_of, one_of
+from isovist.kernel.learning.prompts import TEXT, one_of
 from isovist.kernel.learning.roles import Model, Unusable
 from isovist.kernel.state.lessons import MAX_OPERATIONS, Brief, Operation
 from isovist.syscalls.messages import Chatted
@@ -269,4 +269,6 @@ def tools(brief: Brief) -> tuple[Tool, ...]:
 
 
 def _tool(name: str, description: str, properties: dict[str, dict[str, object]]) -> Tool:
-    return Tool(name, description, json.dumps(object_of(properties)))
+    # Without a word of further fields, which no tool takes: the offer is a part of each prompt.
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return Tool(name, description, json.dumps(schema))

@@ -38,7 +38,8 @@ Prompt = Callable[[int], tuple[Sequence[Message], str]]
 
 
 class ModelSplitter:
-    """Splits by one question to ``model``; where that answers without the markers, by schema."""
+    """Splits by one question to ``model``: by markers, and where it does not manage these, by
+    schema."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -53,8 +54,7 @@ class ModelSplitter:
             return prompts.split(attempt, room), prompts.SPLIT_SCHEMA
 
         asking = Asking(self._model, len(prompts.SPLIT))
-        ways = [(marked, _marked)] * (TRIES - 1)
-        ways.append((by_schema, _either))
+        ways = [(marked, _marked), (by_schema, _either), (marked, _marked)]
         reusable, protected = await asking.until_read(ways)
         return Streams(reusable=reusable, protected=protected, by=self._model.name)
 
