@@ -20,6 +20,7 @@ BENCHES = {
     "crash": "whether what was acknowledged outlives kills, power cuts and failing disks",
     "erase": "whether what was forgotten has left every file and index",
     "govern": "whether what may be known is found and nothing else: three public sets",
+    "learners": "whether what learns runs with a model through a kernel, whatever that answers",
     "noninterference": "whether anything outside a reader's view shows in a reply",
     "recall": "whether what answers a question is found, on conversations with known evidence",
     "schedule": "whom each policy keeps waiting, and whether it keeps its bound (simulated)",

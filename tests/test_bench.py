@@ -551,6 +551,14 @@ def test_views_runs_and_without_a_graph_finds_all_that_brute_force_finds() -> No
     assert found["round.bytes.synthetic"]["reference"]["value"] == 11.4
 
 
+def test_learners_runs_and_nothing_of_the_machinery_fails() -> None:
+    found = run_bench("learners", "--model", "scripted")
+    assert found["failures"]["value"] == 0
+    assert found["serves"]["value"] == 1
+    assert found["splitter.usable"]["value"] == found["splitter.asked"]["value"] == 1
+    assert found["writer.asked"]["value"] == found["agentic.asked"]["value"] == 2
+
+
 def test_a_model_that_is_not_installed_is_said_and_is_no_missed_bar() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "answers", "--quick", "--model", "no-such-model"],

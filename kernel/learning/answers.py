@@ -28,7 +28,8 @@ LONGEST = 256 * 1024
 MARKERS: dict[Stream, str] = {"reusable": "=== REUSABLE ===", "protected": "=== PROTECTED ==="}
 _LONGEST_MARKER = 60
 _FRAME = "#*=_-~<>[](){}`:.|\"' \t"
-_EMPTY = frozenset({"", "none", "nothing", "n/a", "empty", "null"})
+_EMPTY = frozenset({"", "none", "nothing", "n/a", "empty", "null", "reusable", "protected"})
+"""What a stream says that has nothing to say."""
 MAX_NAME, MAX_REASON = 128, 500
 """Characters of the name of an entry or a scope, and of a deletion's reason."""
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
@@ -168,7 +169,8 @@ def entry(
 def deletion(delete: str, reason: str, names: Mapping[str, str]) -> Operation:
     """The end of the entry called ``delete``."""
     reason = " ".join(clean(reason, "a reason").split())
-    if not _says_something(reason) or reason in names:
+    # One word is a name or a field said again; where words are not told apart it may be all.
+    if not _says_something(reason) or (len(reason.split()) == 1 and reason.isascii()):
         raise Unreadable("a deletion has no reason")
     _bounded("a reason", reason, MAX_REASON)
     return Operation(delete=names.get(delete) or _named(delete, "an entry"), reason=reason)
