@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fakes import chatted
-from learning_helpers import Answer, cut
+from learning_helpers import Answer, Scripted, cut
 from msgspec.structs import replace
 
 from isovist.kernel.learning import prompts
@@ -68,27 +68,25 @@ class Attack:
     stays: tuple[str, ...] = ()
 
 
-class Hostile:
-    """A model that answers ``attack``'s part as that says, and all others well. For a whole kernel,
-    where one model is asked by all."""
-
-    context = 8192
+class Hostile(Scripted):
+    """A model that all parts of a kernel may ask: it answers the part that is attacked as
+    ``attack`` says, and every other one well. Silence is an error here, as a deadline makes it."""
 
     def __init__(self, attack: Attack) -> None:
+        super().__init__(*attack.answers(), context=8192)
         self._attack = attack
-        self._answers = list(attack.answers())
         self._asked = 0
-        self.name = "hostile"
 
-    def __call__(self, messages: Sequence[Message], *, tools: bool) -> Answer:
-        """What it answers next."""
-        asks = asked_by(messages[0].content or "", tools=tools)
+    def next_answer(self) -> Answer:
+        tools = bool(self.tools[-1])
+        asks = asked_by(self.prompts[-1][0].content or "", tools=tools)
         if asks == self._attack.part:
             self._asked += 1
-            return self._answers[min(self._asked, len(self._answers)) - 1]
+            answer = self._answers[min(self._asked, len(self._answers)) - 1]
+            return WorldError("no answer", errno=Errno.ETIMEDOUT) if answer is None else answer
         if asks == "splitter":
             return SPLIT
-        return (ToolCall("finish", "{}", "step00000"),) if tools else asks_for()
+        return calls(FINISH) if tools else asks_for()
 
 
 def asked_by(instructions: str, *, tools: bool) -> Part:

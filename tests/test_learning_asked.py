@@ -70,6 +70,15 @@ async def test_three_answers_that_cannot_be_read_are_the_end() -> None:
         assert "secret-words" not in str(e.value)
 
 
+async def test_thoughts_before_an_answer_are_no_part_of_it() -> None:
+    thought = "<think>\n=== REUSABLE ===\n{\n</think>\n\n"
+    assert (await ModelSplitter(Scripted(thought + BOTH)).split(attempt())).reusable
+    answer = f"{thought}```json\n{operations(NEW)}\n```"
+    assert await ModelWriter(Scripted(answer)).write(brief()) == (Operation(**NEW),)
+    with pytest.raises(Unusable):
+        await ModelSplitter(Scripted(f"<think>\n{BOTH}")).split(attempt())
+
+
 async def test_an_answer_without_end_counts_as_far_as_it_is_whole() -> None:
     endless = operations(NEW, NEW, {"delete": "e1", "reason": "it is } wrong"}, NEW)
     answer = cut(endless[: endless.index("global", 250)])

@@ -32,6 +32,7 @@ _EMPTY = frozenset({"", "none", "nothing", "n/a", "empty", "null", "reusable", "
 """What a stream says that has nothing to say."""
 MAX_NAME, MAX_REASON = 128, 500
 """Characters of the name of an entry or a scope, and of a deletion's reason."""
+_THINKS, _HAS_THOUGHT = "<think>", "</think>"
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def streams(answer: str) -> tuple[str, str]:
     """
     texts: dict[Stream, list[str]] = {}
     here: list[str] = []
-    for line in _sized(answer).splitlines():
+    for line in _spoken(answer).splitlines():
         stream = marker_of(line)
         if stream is None:
             here.append(line)
@@ -213,8 +214,17 @@ def read_json(answer: str, form: type[T]) -> T:
 
 def _bare(answer: str) -> str:
     """``answer`` without a code fence around all of it, which many a model cannot do without."""
-    fenced = _FENCED.fullmatch(_sized(answer).strip())
+    answer = _spoken(answer)
+    fenced = _FENCED.fullmatch(answer.strip())
     return fenced[1] if fenced else answer
+
+
+def _spoken(answer: str) -> str:
+    """``answer`` without the thoughts before it, which some models do not keep to themselves."""
+    answer = _sized(answer)
+    if answer.lstrip().startswith(_THINKS):
+        return answer.partition(_HAS_THOUGHT)[2]
+    return answer
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
