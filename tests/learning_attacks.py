@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fakes import chatted
-from learning_helpers import Answer, Scripted, cut
+from learning_helpers import Answer, cut
 from msgspec.structs import replace
 
 from isovist.kernel.learning import prompts
@@ -68,25 +68,27 @@ class Attack:
     stays: tuple[str, ...] = ()
 
 
-class Hostile(Scripted):
-    """A model that all parts of a kernel may ask: it answers the part that is attacked as
-    ``attack`` says, and every other one well. Silence is an error here, as a deadline makes it."""
+class Hostile:
+    """A model that answers ``attack``'s part as that says, and all others well. For a whole kernel,
+    where one model is asked by all."""
+
+    context = 8192
 
     def __init__(self, attack: Attack) -> None:
-        super().__init__(*attack.answers(), context=8192)
         self._attack = attack
+        self._answers = list(attack.answers())
         self._asked = 0
+        self.name = "hostile"
 
-    def next_answer(self) -> Answer:
-        tools = bool(self.tools[-1])
-        asks = asked_by(self.prompts[-1][0].content or "", tools=tools)
+    def __call__(self, messages: Sequence[Message], *, tools: bool) -> Answer:
+        """What it answers next."""
+        asks = asked_by(messages[0].content or "", tools=tools)
         if asks == self._attack.part:
             self._asked += 1
-            answer = self._answers[min(self._asked, len(self._answers)) - 1]
-            return WorldError("no answer", errno=Errno.ETIMEDOUT) if answer is None else answer
+            return self._answers[min(self._asked, len(self._answers)) - 1]
         if asks == "splitter":
             return SPLIT
-        return calls(FINISH) if tools else asks_for()
+        return (ToolCall("finish", "{}", "step00000"),) if tools else asks_for()
 
 
 def asked_by(instructions: str, *, tools: bool) -> Part:
@@ -224,14 +226,16 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack("null bytes", "splitter", of(marked("a\0b", "c")), "unusable"),
     Attack("lone surrogates", "splitter", of(marked(f"a{LONE}", "c")), "unusable"),
-    Attack("JSON without end", "splitter", of("", DEEP), "unusable"),
+    Attack("JSON without end", "splitter", of("", "", DEEP), "unusable"),
     Attack(
         "JSON with a third stream",
         "splitter",
-        of("", '{"reusable": "", "protected": "", "public": ""}'),
+        of("", "", '{"reusable": "", "protected": "", "public": ""}'),
         "unusable",
     ),
-    Attack("JSON of numbers", "splitter", of("", '{"reusable": 1, "protected": NaN}'), "unusable"),
+    Attack(
+        "JSON of numbers", "splitter", of("", "", '{"reusable": 1, "protected": NaN}'), "unusable"
+    ),
     Attack("nothing in either", "splitter", of(marked("(none)", "n/a")), "nothing"),
     Attack("silence", "splitter", of(None), "world"),
     Attack("a dead driver", "splitter", of(WorldError("the driver died")), "world"),

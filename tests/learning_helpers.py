@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 from fakes import chatted
@@ -21,7 +21,7 @@ class Scripted:
     """A model that gives ``answers`` in order, and the last of them for ever. What it was asked
     stays in ``prompts``, ``schemas``, ``tools`` and ``choices``."""
 
-    def __init__(self, *answers: Answer, context: int = 2048) -> None:
+    def __init__(self, *answers: Answer | Callable[[], Answer], context: int = 2048) -> None:
         self._answers, self.context = answers, context
         self.name = ""
         self.prompts: list[tuple[Message, ...]] = []
@@ -39,11 +39,14 @@ class Scripted:
         choice: str = "auto",
     ) -> Chatted:
         await trio.lowlevel.checkpoint()
+        at = min(len(self.prompts), len(self._answers) - 1)
         self.prompts.append(tuple(messages))
         self.schemas.append(schema)
         self.tools.append(tuple(tools))
         self.choices.append(choice)
-        answer = self.next_answer()
+        answer = self._answers[at]
+        if callable(answer):
+            answer = answer()
         if answer is None:
             await trio.sleep_forever()
         if isinstance(answer, IsovistError):
@@ -55,10 +58,6 @@ class Scripted:
             return replace(chatted(""), calls=answer)
         assert isinstance(answer, str)
         return chatted(answer)
-
-    def next_answer(self) -> Answer:
-        """To the last question of ``prompts``."""
-        return self._answers[min(len(self.prompts), len(self._answers)) - 1]
 
     def shown(self, at: int = -1) -> str:
         """All that one question showed the model."""

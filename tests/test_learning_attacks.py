@@ -6,12 +6,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning_attacks import ATTACKS, ATTEMPT, Attack, Hostile, asks_for
+from learning_attacks import ATTACKS, ATTEMPT, Attack, Hostile, asked_by, asks_for
 from learning_helpers import Scripted, brief, held
 
 from isovist.kernel.learning import answers
@@ -76,17 +75,25 @@ def test_the_table_is_large_and_each_case_is_another() -> None:
     assert len({(attack.part, attack.name) for attack in ATTACKS}) == len(ATTACKS) >= 40
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.part}: {attack.name}")
-async def test_a_hostile_model_answers_its_part_alone(attack: Attack) -> None:
-    model = Hostile(attack)
-    for part in ("splitter", "reusable", "protected", "agentic"):
-        end = await end_of(replace(attack, part=part), model)
-        if part != attack.part:
-            assert isinstance(end, tuple)
-            assert bool(end) == (part == "splitter")
-        else:
-            ends = {"unusable": Unusable, "world": WorldError, "caller": CallerError}
-            assert isinstance(end, ends.get(attack.end, tuple))
+async def test_a_hostile_model_answers_its_part_alone() -> None:
+    for attack in ATTACKS:
+        told = Hostile(attack)
+        for part in ("splitter", "reusable", "protected", "agentic"):
+            model = Scripted("")
+            if part == attack.part:
+                continue
+            with pytest.raises(Unusable):
+                await carried_out(Attack("", part, tuple, "unusable"), model)
+            messages = model.prompts[0]
+            tools = bool(model.tools[0])
+            assert asked_by(messages[0].content or "", tools=tools) == part
+            answer = told(messages, tools=tools)
+            if part == "splitter":
+                assert answers.streams(str(answer))[0]
+            elif part == "agentic":
+                assert isinstance(answer, tuple)
+            else:
+                assert answer == asks_for()
 
 
 TEXTS = st.text(st.characters(codec=None), max_size=60) | st.sampled_from(
