@@ -89,6 +89,7 @@ def brief(
         entries=entries,
         scopes=scopes or all_scopes,
         outcome=outcome,
+        agent="coder",
     )
 
 

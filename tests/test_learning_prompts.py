@@ -65,6 +65,8 @@ def test_each_streams_writer_has_its_own_words_and_scopes() -> None:
         assert "no other scope" not in about
     fewer = prompts.about(brief(scopes=("global",)), held=False, how=())
     assert "goes into the nearest" in fewer
+    assert "with the agent coder" in fewer
+    assert "coder" not in prompts.about(brief(scopes=("pair", "agent")), held=False, how=())
 
 
 def test_a_schema_knows_the_scopes_and_the_entries() -> None:
