@@ -23,6 +23,7 @@ BENCHES = {
     "learners": "whether what learns runs with a model through a kernel, whatever that answers",
     "noninterference": "whether anything outside a reader's view shows in a reply",
     "recall": "whether what answers a question is found, on conversations with known evidence",
+    "review": "whether a review costs what has changed, finds twins, and merges nothing else",
     "schedule": "whom each policy keeps waiting, and whether it keeps its bound (simulated)",
     "secrets": "whether the secrets guard finds what it should, and leaves what it should",
     "serve": "whether many agents on one model are served fast, fairly, and through its deaths",

@@ -114,6 +114,8 @@ ONE: list[Pair] = [
     # -- a negation that is said otherwise
     ("old logs", "Do not open the log file if it is old.",
      "old logs", "If the log file is old, do not open it."),
+    ("wounds", "Do not salt the broth with the lid on.",
+     "wounds", "The broth must not be salted with the lid on."),
     ("config", "Never manually edit the lock file.",
      "config", "Never edit the lock file manually."),
     ("filing a form", "If the form is not signed, return it.",
@@ -225,6 +227,8 @@ TWO: list[Pair] = [
     ("nodes", "Do not stop and restart the node.", "nodes", "Restart the node and do not stop it."),
     ("nodes", "Stop if the node is up and not idle.",
      "nodes", "Stop if the node is not up and idle."),
+    ("styles", "Use tabs instead of spaces.", "styles", "Do not use tabs and spaces."),
+    ("styles", "Quote numbers and not dates.", "styles", "Do not quote numbers and dates."),
     ("files", "Never skip files without headers.", "files", "Skip files without headers."),
     ("refunds", "Over 50 euros, ask the manager.", "refunds", "Under 50 euros, ask the manager."),
     # -- hedged and flat

@@ -85,7 +85,7 @@ class _Streams(msgspec.Struct, forbid_unknown_fields=True):
 
 def streams_of_json(answer: str) -> tuple[str, str]:
     """The two texts, from a model that was asked by schema."""
-    both = read_json(_bare(answer), _Streams)
+    both = read_json(bare(answer), _Streams)
     return _text(both.reusable.splitlines()), _text(both.protected.splitlines())
 
 
@@ -115,7 +115,7 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 def operations(answer: str, names: Mapping[str, str]) -> tuple[Operation, ...]:
     """The operations of a writer's answer; ``names`` are those under which entries were shown,
     with their ids. A name that was not shown stays as it is: the kernel knows no such entry."""
-    wanted = read_json(_bare(answer), _Answer).operations
+    wanted = read_json(bare(answer), _Answer).operations
     # A small model says a thing twice, or until it is stopped.
     found = tuple(dict.fromkeys(_operation(one, names) for one in wanted))
     if len(found) > MAX_OPERATIONS:
@@ -212,7 +212,7 @@ def read_json(answer: str, form: type[T]) -> T:
     return value
 
 
-def _bare(answer: str) -> str:
+def bare(answer: str) -> str:
     """``answer`` without a code fence around all of it, which many a model cannot do without."""
     answer = _spoken(answer)
     fenced = _FENCED.fullmatch(answer.strip())

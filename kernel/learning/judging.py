@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import trio
 
 from isovist.kernel.learning.likeness import features, same
-from isovist.kernel.learning.review import STEPS, Batch, Cost, Step, Union
+from isovist.kernel.learning.review import STEPS, Batch, Spent, Step, Union
 from isovist.kernel.state.lessons import CAP
 from isovist.syscalls.records import Stream
 
@@ -35,7 +35,7 @@ class RuleJudge:
     """A :class:`~isovist.kernel.learning.review.Judge` by rules. Works in a thread of its own."""
 
     def __init__(self) -> None:
-        self.cost = Cost()
+        self.spent = Spent()
 
     async def steps(self, batch: Batch) -> Sequence[Step]:
         return _steps(batch)

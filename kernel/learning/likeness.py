@@ -14,7 +14,7 @@ from itertools import combinations, islice
 
 import msgspec
 
-from isovist.kernel.learning.reading import AND, BREAK, ENDS, PAUSE, is_word, tokens
+from isovist.kernel.learning.reading import AND, BREAK, ENDS, PAUSE, is_word, names, tokens
 
 BOUND = frozenset({"+not", "+unless", "+except", "+even", "+before", "+after", "+until", "+only",
                    "+or", "+than", "+else", "+<=", "+>=", "+>", "+<"})  # fmt: skip
@@ -36,9 +36,10 @@ class Features(msgspec.Struct, frozen=True):
 
     ``marks`` are those of situation and lesson, each with ``s`` or ``l`` before it, and ``clauses``
     the words that follow a binding one. ``denied`` are the words that follow a negation, ``inner``
-    those of them that do so in a condition, ``only`` those that an ``only`` stands before. Of
-    either part, ``places`` says beside what each word stands that stands there once, and ``lists``
-    which words are items of one list.
+    those of them that do so in a condition, ``subject`` those that stand before one, ``only`` those
+    that an ``only`` stands before. Of either part, ``places`` says beside what each word stands
+    that stands there once, and ``lists`` which words are items of one list. ``names`` are words
+    that are written large.
     """
 
     situation: frozenset[str]
@@ -48,9 +49,11 @@ class Features(msgspec.Struct, frozen=True):
     clauses: dict[str, frozenset[str]]
     denied: frozenset[str]
     inner: frozenset[str]
+    subject: frozenset[str]
     only: frozenset[str]
     places: tuple[Places, Places]
     lists: tuple[Lists, Lists]
+    names: frozenset[str]
 
     @property
     def words(self) -> frozenset[str]:
@@ -72,7 +75,7 @@ def features(situation: str, lesson: str) -> Features:
     marks |= {f"l{token}" for token in to if token in BOUND}
     clauses = {f"s{mark}": clause for mark, clause in _clauses(at).items()}
     clauses |= {f"l{mark}": clause for mark, clause in _clauses(to).items()}
-    denied, inner = zip(_denied(at), _denied(to), strict=True)
+    denied, inner, subject = zip(_denied(at), _denied(to), strict=True)
     if not clauses.get("l+if", where) <= where:  # else the situation says so already
         marks.add("l+if")
     return Features(
@@ -83,9 +86,11 @@ def features(situation: str, lesson: str) -> Features:
         clauses=clauses,
         denied=frozenset().union(*denied),
         inner=frozenset().union(*inner),
+        subject=frozenset().union(*subject),
         only=frozenset((*_only(at), *_only(to))),
         places=(_places(at), _places(to)),
         lists=(frozenset(_lists(at)), frozenset(_lists(to))),
+        names=frozenset(names(situation) | names(lesson)),
     )
 
 
@@ -122,10 +127,30 @@ def conflict(a: Features, b: Features) -> str:
     return ""
 
 
+def covers(whole: Features, parts: Sequence[Features]) -> bool:
+    """Whether ``whole`` can stand in place of all ``parts``, whoever wrote it: no part is in
+    conflict with it, it has a word of each one's situation, lesson and conditions, and at least
+    two of three of its words and all its names are words of theirs."""
+    theirs = frozenset().union(*(part.words for part in parts))
+    added = whole.words - theirs
+    return (
+        3 * len(added) <= len(whole.words)
+        and not added & whole.names
+        and all(
+            not conflict(part, whole)
+            and part.situation & whole.situation
+            and part.lesson & whole.lesson
+            and all(not words or words & whole.words for words in part.clauses.values())
+            for part in parts
+        )
+    )
+
+
 def _agree(a: Features, b: Features) -> bool:
     """Whether what follows each mark can be the same in both. Of two conditions one holds all
-    words of the other, as a word may be an ``it`` there. The same is denied; but a word that is
-    denied in one alone may stand in a condition of the other."""
+    words of the other, as a word may be an ``it`` there. The same is denied; but what is denied in
+    one alone may stand in a condition of the other, or before its negation ("do not salt it", "it
+    must not be salted")."""
     shared = a.clauses.keys() & b.clauses.keys()
     if not all(_within(a.clauses[mark], b.clauses[mark]) for mark in shared):
         return False
@@ -136,7 +161,7 @@ def _agree(a: Features, b: Features) -> bool:
     return (
         a.inner == b.inner
         and _within(a.denied, b.denied)
-        and beyond <= less.inner.union(*less.clauses.values())
+        and (beyond <= less.inner.union(*less.clauses.values()) or beyond <= less.subject)
     )
 
 
@@ -166,23 +191,31 @@ def _clauses(found: Sequence[str]) -> dict[str, frozenset[str]]:
     return {mark: frozenset(clause) for mark, clause in clauses.items()}
 
 
-def _denied(found: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The words that follow a negation in its clause; and those where it is in a condition."""
+def _denied(found: Sequence[str]) -> tuple[set[str], set[str], set[str]]:
+    """The words that follow a negation in its clause, those where it is in a condition, and those
+    that stand before it in its clause."""
     denied: set[str] = set()
     inner: set[str] = set()
+    subject: set[str] = set()
     bound = negated = False
+    before: set[str] = set()
     for token in found:
+        if token in ENDS or token in BINDING or token == AND:
+            before = set()
         if token in ENDS:
             bound = negated = False
         elif token in BINDING:
             bound, negated = True, False
         elif token == "+not":
             negated = True
-        elif negated and is_word(token):
-            denied.add(token)
-            if bound:
-                inner.add(token)
-    return frozenset(denied), frozenset(inner)
+            subject |= before
+        elif is_word(token):
+            before.add(token)
+            if negated:
+                denied.add(token)
+                if bound:
+                    inner.add(token)
+    return denied, inner, subject
 
 
 def _only(found: Sequence[str]) -> Iterable[str]:

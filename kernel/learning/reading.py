@@ -38,6 +38,7 @@ _PLAIN = str.maketrans(
     {**dict.fromkeys("‘’‚", "'"), **dict.fromkeys("“”„«»", '"')}
     | {"、": ", ", "，": ", ", "。": ". ", "；": "; ", "：": ": ", "！": "! ", "？": "? "}
 )
+_NAME = re.compile(r"(?<=[\w,'\"(-] )(?!I\b)[A-Z][^\W\d_]+")
 _LONGEST = max(len(phrase.split()) for phrase in PHRASES)
 _IZE = re.compile(r"(?<=\w{3})is(?=(?:e[drs]?|ing|ation|ations|er|ers)$)")
 
@@ -55,6 +56,12 @@ def tokens(text: str) -> list[str]:
         start = quoted.end()
     found += _plain(text[start:])
     return _evened(found)
+
+
+def names(text: str) -> set[str]:
+    """The stems of words that are written large within a sentence."""
+    text = unicodedata.normalize("NFKC", text.translate(_PLAIN))
+    return {stem for name in _NAME.finditer(text) for stem in _stems(name.group())}
 
 
 def _evened(found: list[str]) -> list[str]:
@@ -147,7 +154,7 @@ def _said(raw: list[str]) -> list[str]:
             meant = PHRASES.get(" ".join(raw[at : at + length]).lower())
             if meant is not None:
                 for word in meant.split():
-                    found += [word] if word[0] in "+~%@&" else _stems(word)
+                    found += [word] if word[0] in "+~%@&," else _stems(word)
                 at += length
                 break
         else:

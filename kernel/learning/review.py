@@ -12,13 +12,13 @@ it was made from; the store takes one only if those still stand (compare-and-swa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from copy import copy
 from typing import Any, Literal, Protocol
 
 import msgspec
 
 from isovist.kernel.learning import clusters
-from isovist.kernel.learning.likeness import conflict, features
-from isovist.kernel.learning.roles import Unusable
+from isovist.kernel.learning.likeness import covers, features
 from isovist.kernel.state.lessons import CAP, MAX_LESSON, MAX_SITUATION, Held
 from isovist.syscalls.records import Stream
 
@@ -93,19 +93,21 @@ class Union(msgspec.Struct, frozen=True):
     lesson: str
 
 
-class Cost(msgspec.Struct):
-    """What a judge has spent, in tokens of its model."""
+class Spent(msgspec.Struct):
+    """What a judge has spent so far: questions to its model, of which no answer could be used, and
+    tokens."""
 
+    questions: int = 0
+    unusable: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
 
 
 class Judge(Protocol):
-    """``cost`` counts what its answers cost. Both methods raise :class:`Unusable` where there is
-    no answer: the batch stays as it is."""
+    """Says what it can; of entries about which it has no answer, nothing."""
 
     @property
-    def cost(self) -> Cost: ...
+    def spent(self) -> Spent: ...
 
     async def steps(self, batch: Batch) -> Sequence[Step]:
         """Which entries belong to a scope one step away."""
@@ -136,9 +138,9 @@ Proposal = Rescope | Merge
 
 class Reviewed(msgspec.Struct, kw_only=True):
     """What a review did. ``changed`` entries were to be reviewed, ``shown`` were looked at (their
-    neighbours too). ``withheld``: steps to other users that lacked a witness or an approval;
-    ``refused``: what a judge proposed against the rules; ``unusable``: batches without an answer.
-    """
+    neighbours too) in ``batches``. ``withheld``: steps over the user axis that the gate stopped;
+    ``refused``: what a judge proposed against the rules. ``unusable`` of a model's ``questions``
+    had no answer of use: what they were about stays as it is."""
 
     changed: int = 0
     shown: int = 0
@@ -148,6 +150,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
     merged: int = 0
     withheld: int = 0
     refused: int = 0
+    questions: int = 0
     unusable: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -173,12 +176,13 @@ async def review(
     ``judge`` say; ``nearest`` is less than ``batch``."""
     if not 0 < nearest < batch:
         raise ValueError(f"{nearest} neighbours and the entry itself do not fit into {batch}")
+    before = copy(judge.spent)
     run = _Run(near, judge, widen, nearest, batch)
     for group in _groups(changed):
         await run.rescope(group)
         await run.merge(group)
-    run.reviewed.prompt_tokens = judge.cost.prompt_tokens - run.before.prompt_tokens
-    run.reviewed.output_tokens = judge.cost.output_tokens - run.before.output_tokens
+    for field in Spent.__struct_fields__:
+        setattr(run.reviewed, field, getattr(judge.spent, field) - getattr(before, field))
     return Review(proposals=tuple(run.proposals), reviewed=run.reviewed)
 
 
@@ -210,7 +214,6 @@ class _Run:
         self._taken: set[str] = set()
         self.proposals: list[Proposal] = []
         self.reviewed = Reviewed()
-        self.before = Cost(judge.cost.prompt_tokens, judge.cost.output_tokens)
 
     # -- stage 1
 
@@ -219,12 +222,7 @@ class _Run:
         for start in range(0, len(group), self._batch):
             part = group[start : start + self._batch]
             said = self._shown([entry.held for entry in part])
-            try:
-                steps = await self._judge.steps(said)
-            except Unusable:
-                self.reviewed.unusable += 1
-                continue
-            for step in steps:
+            for step in await self._judge.steps(said):
                 self._step(part, step)
 
     def _step(self, part: list[Changed], step: Step) -> None:
@@ -270,12 +268,7 @@ class _Run:
             left = [held for held in entries if held.id not in self._taken]
             if len(left) < 2:
                 continue
-            try:
-                unions = await self._judge.unions(self._shown(left))
-            except Unusable:
-                self.reviewed.unusable += 1
-                continue
-            for union in unions:
+            for union in await self._judge.unions(self._shown(left)):
                 self._union(left, union)
 
     def _union(self, entries: list[Held], union: Union) -> None:
@@ -306,9 +299,8 @@ class _Run:
 
 
 def _valid(entries: Sequence[Held], union: Union) -> bool:
-    """Whether the rules allow a union: of entries of the batch, each once, two at least; each of
-    which agrees with what would stand in its place about values, negations, conditions and
-    hedges, and shares a word of situation and of lesson with it."""
+    """Whether the rules allow a union: of entries of the batch, each once, two at least, whose
+    parts all :func:`stand <isovist.kernel.learning.likeness.covers>` in the new text."""
     numbers = union.entries
     if len(numbers) < 2 or len(set(numbers)) < len(numbers):
         return False
@@ -318,11 +310,5 @@ def _valid(entries: Sequence[Held], union: Union) -> bool:
         return False
     if not 0 < len(union.lesson) <= MAX_LESSON:
         return False
-    whole = features(union.situation, union.lesson)
-    for number in numbers:
-        part = features(entries[number].situation, entries[number].lesson)
-        if conflict(part, whole):
-            return False
-        if not part.situation & whole.situation or not part.lesson & whole.lesson:
-            return False
-    return True
+    parts = [features(entries[number].situation, entries[number].lesson) for number in numbers]
+    return covers(features(union.situation, union.lesson), parts)

@@ -57,12 +57,12 @@ PHRASES: dict[str, str] = {
     # negation
     "not": "+not", "never": "+not", "no": "+not", "cannot": "+not", "can not": "+not",
     "can't": "+not", "can never": "+not", "could not": "+not", "couldn't": "+not",
-    "without": "+not", "w/o": "+not", "avoid": "+not", "avoids": "+not", "avoiding": "+not",
+    "without": ", +not", "w/o": ", +not", "avoid": "+not", "avoids": "+not", "avoiding": "+not",
     "avoided": "+not", "refrain from": "+not", "nor": "+not", "neither": "+not", "none": "+not",
     "nothing": "+not", "nobody": "+not", "no one": "+not", "under no circumstances": "+not",
     "in no case": "+not", "on no account": "+not", "by no means": "+not", "unable to": "+not",
-    "not able to": "+not", "instead of": "+not", "rather than": "+not", "in place of": "+not",
-    "in lieu of": "+not", "as opposed to": "+not", "non": "+not", "instead": "", "not only": "",
+    "not able to": "+not", "instead of": ", +not", "rather than": ", +not", "in place of": ", +not",
+    "in lieu of": ", +not", "as opposed to": ", +not", "non": "+not", "instead": "", "not only": "",
     "but also": "", "whether or not": "",
     # what looks like a negation, and is none
     "do not forget to": "", "don't forget to": "", "never forget to": "", "do not fail to": "",
@@ -181,7 +181,8 @@ IRREGULAR: dict[str, str] = {
         "reply": "replied replies", "try": "tries tried", "retry": "retries retried",
         "colour": "color colors colours colored", "behaviour": "behavior", "centre": "center",
         "grey": "gray", "license": "licence", "catalogue": "catalog",
-        "dialogue": "dialog", "cancel": "cancelled cancelling canceled", "label": "labelled",
+        "dialogue": "dialog", "cancel": "cancelled cancelling canceled",
+        "label": "labelled labelling",
     }.items()
     for form in forms.split()
 }  # fmt: skip
