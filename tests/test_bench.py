@@ -559,6 +559,14 @@ def test_learners_runs_and_nothing_of_the_machinery_fails() -> None:
     assert found["writer.asked"]["value"] == found["agentic.asked"]["value"] == 2
 
 
+def test_review_runs_and_merges_twins_alone() -> None:
+    found = run_bench("review", "--seed", "4")
+    for size in found["config"]["entries"]:
+        assert found[f"twins_merged_{size}"]["value"] >= 0.9
+        assert found[f"false_merges_{size}"]["value"] == 0
+    assert found["tokens"]["bar"] == found["seconds"]["bar"] == "ratio <= 2"
+
+
 def test_a_model_that_is_not_installed_is_said_and_is_no_missed_bar() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "answers", "--quick", "--model", "no-such-model"],

@@ -121,7 +121,7 @@ class ModelJudge:
 def stepping(batch: Batch) -> tuple[str, str]:
     """The question where the entries of ``batch`` belong, and the schema of its answer, which is
     empty where they may go nowhere."""
-    to = [scope for scope in STEPS[batch.scope] if step_allowed(batch.stream, batch.scope, scope)]
+    to = [to for to in STEPS.get(batch.scope, ()) if step_allowed(batch.stream, batch.scope, to)]
     if not to:
         return "", ""
     others = "\n".join(PLACES[scope] for scope in to)

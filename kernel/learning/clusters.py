@@ -26,10 +26,10 @@ async def batches(found: Found, size: int) -> list[list[Held]]:
 
 
 def _batches(found: Found, size: int) -> list[list[Held]]:
-    return [seriated(batch) for batch in _packed(found, size)]
+    return [seriated(batch) for batch in packed(found, size)]
 
 
-def _packed(found: Found, size: int) -> Iterator[list[Held]]:
+def packed(found: Found, size: int) -> Iterator[list[Held]]:
     batch: dict[str, Held] = {}
     for held, near in _walk(found):
         if not near or all(one.id in batch for one in (held, *near)):

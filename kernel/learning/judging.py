@@ -2,7 +2,8 @@
 
 It does a smaller job than a good model, and an honest one. It merges what says the same in nearly
 the same words (:func:`isovist.kernel.learning.likeness.same`) and keeps the wording of one of the
-parts; it re-scopes what says itself whom it is about.
+parts. It narrows what says itself that it is about one person or one agent, and widens only what
+others have found as well.
 """
 
 from __future__ import annotations
@@ -13,19 +14,20 @@ from collections.abc import Sequence
 import trio
 
 from isovist.kernel.learning.likeness import features, same
-from isovist.kernel.learning.review import STEPS, Batch, Spent, Step, Union
+from isovist.kernel.learning.review import STEPS, WIDER, Batch, Spent, Step, Union
 from isovist.kernel.state.lessons import CAP
 from isovist.syscalls.records import Stream
 
 _PERSON = re.compile(
-    r"\b(?:users?(?:'s)?|she|he|her|his|hers|him|my|mine|prefer(?:s|red|ences?)?|likes?|dislikes?"
-    r"|wants|wishes|wish|tastes?|habits?|house style|sign-?offs?|signs? off)\b",
+    r"\b(?:this user(?:'s)?|she|he|his|hers|him|my|mine|(?:user|client|customer)(?:'s)?"
+    r" (?:prefer(?:s|red|ences?)|like[sd]?|dislike[sd]?|want(?:s|ed)|wish(?:es)?|sign(?:s|ed) off)"
+    r"|prefers|preferences?|dislikes)\b",
     re.IGNORECASE,
 )
-"""A person's convention or wish."""
+"""A person's convention or wish. "The user" alone may be anybody."""
 _AGENT = re.compile(
-    r"\b(?:(?:this|the|your|its) (?:own )?(?:agent|harness|assistant|sandbox|shell tool|editor tool"
-    r"|tool set|toolset|system prompt|context window)(?:'s)?|this (?:model|program|runtime))\b",
+    r"\b(?:this (?:agent|harness|assistant|sandbox|model|program|runtime|tool ?set)(?:'s)?"
+    r"|(?:your|its|the) own (?:agent|harness|sandbox|tool ?set|system prompt|context window))\b",
     re.IGNORECASE,
 )
 """One agent's quirk or surroundings."""
@@ -49,7 +51,8 @@ def _steps(batch: Batch) -> list[Step]:
     for number, said in enumerate(batch.entries):
         to = step_toward(batch.scope, belongs(f"{said.situation}. {said.lesson}"), batch.stream)
         if to:
-            steps.append(Step(number, to))
+            # That nothing is said of a person or an agent does not prove that none is meant.
+            steps.append(Step(number, to, sure=to not in WIDER[batch.scope]))
     return steps
 
 
@@ -57,15 +60,15 @@ def belongs(text: str) -> str:
     """The scope of what ``text`` says [M]: a person's convention is the user's, one agent's quirk
     the agent's, a person's wish for one agent the pair's, all else everybody's."""
     person, agent = bool(_PERSON.search(text)), bool(_AGENT.search(text))
-    return {(False, False): "global", (True, False): "user", (False, True): "agent"}.get(
-        (person, agent), "pair"
-    )
+    if person:
+        return "pair" if agent else "user"
+    return "agent" if agent else "global"
 
 
 def step_toward(scope: str, to: str, stream: Stream) -> str:
     """The next scope on the way from ``scope`` to ``to`` under the cap, or none. Where there are
-    two ways, the one that reaches other users last."""
-    if scope == to:
+    two ways, the one that reaches other users last, and leaves them first."""
+    if scope == to or scope not in STEPS:
         return ""
     way = to if to in STEPS[scope] else STEPS[scope][0]
     return way if way in CAP[stream] else ""

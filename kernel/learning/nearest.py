@@ -11,7 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from isovist.kernel.state.lessons import Held
 from isovist.syscalls.operations import SearchQuery
-from isovist.syscalls.records import Mode, Unit
+from isovist.syscalls.records import Unit
+
+KINDS = ("lesson",)
+SEARCHES = 9
+"""For equal texts, at most: they find four."""
 
 Search = Callable[[SearchQuery], Awaitable[Sequence[Unit]]]
 """Units of one destination, best first. It makes the query's vector where its mode needs one."""
@@ -26,21 +30,37 @@ async def nearest(search: Search, held: Held, k: int, now: int) -> list[Held]:
     """At most ``k`` other entries of the stream of ``held``, nearest first: those with the very
     same text, then those that both legs find. ``now`` in ns since 1970 UTC."""
     text = text_of(held)
-
-    async def found(k: int, mode: Mode, *, since: int | None, until: int | None) -> list[Unit]:
-        query = SearchQuery(text=text, k=k, mode=mode, now=now, since=since, until=until,
-                            kinds=("lesson",), lexical_only=mode == "bm25")  # fmt: skip
-        return [unit for unit in await search(query) if unit.stream == held.stream]
-
     # Of a destination that holds both streams, either may fill the first half.
-    units = await found(2 * k, "hybrid", since=None, until=None)
-    said = next((unit.said_at for unit in units if unit.id == held.id), None)
-    if said is not None:  # it is shown itself, so an equal one is hidden
-        before = await found(1, "bm25", since=None, until=said)
-        after = await found(1, "bm25", since=said + 1, until=None)
-        units = [unit for unit in (*before, *after) if unit.text == text] + units
-    others = {unit.id: unit for unit in units if unit.id != held.id}
+    found = await search(SearchQuery(text=text, k=2 * k, mode="hybrid", now=now, kinds=KINDS))
+    shown = next((unit for unit in found if unit.text == text), None)
+    equal = await _equal(search, shown, now) if shown else []
+    others = {
+        unit.id: unit
+        for unit in (*equal, *found)
+        if unit.stream == held.stream and unit.id != held.id
+    }
     return [_held(unit) for unit in others.values()][:k]
+
+
+async def _equal(search: Search, shown: Unit, now: int) -> list[Unit]:
+    """Units with the text of ``shown``, which hides them: of what was said before and after each
+    that is known, the one that is shown then."""
+    equal = [shown]
+    windows: list[tuple[int | None, int | None]] = [
+        (None, shown.said_at),
+        (shown.said_at + 1, None),
+    ]
+    for _ in range(SEARCHES):
+        if not windows:
+            break
+        since, until = windows.pop()
+        query = SearchQuery(text=shown.text, k=1, mode="bm25", now=now, since=since, until=until,
+                            kinds=KINDS, lexical_only=True)  # fmt: skip
+        equals = [unit for unit in await search(query) if unit.text == shown.text]
+        for unit in equals:
+            equal.append(unit)
+            windows += [(since, unit.said_at), (unit.said_at + 1, until)]
+    return equal
 
 
 def _held(unit: Unit) -> Held:

@@ -34,6 +34,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "global": ("user", "agent"),
 }
 """Scopes one step away: each step opens or closes one axis of the product users × agents."""
+WIDER = {"pair": ("user", "agent"), "user": ("global",), "agent": ("global",), "global": ()}
+"""Those of them that open an axis."""
 OPEN_TO_USERS = frozenset({"agent", "global"})
 """Scopes that reach other users than the one who an entry comes from."""
 
@@ -79,10 +81,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """That entry number ``entry`` (from 0) of a batch belongs to ``to``."""
+    """That entry number ``entry`` (from 0) of a batch belongs to ``to``; where the judge is not
+    ``sure``, only if a second pair wrote the same or a person approved, whatever axis it opens."""
 
     entry: int
     to: str
+    sure: bool = True
 
 
 class Union(msgspec.Struct, frozen=True):
@@ -138,7 +142,7 @@ Proposal = Rescope | Merge
 
 class Reviewed(msgspec.Struct, kw_only=True):
     """What a review did. ``changed`` entries were to be reviewed, ``shown`` were looked at (their
-    neighbours too) in ``batches``. ``withheld``: steps over the user axis that the gate stopped;
+    neighbours too) in ``batches``. ``withheld``: steps that the gate stopped;
     ``refused``: what a judge proposed against the rules. ``unusable`` of a model's ``questions``
     had no answer of use: what they were about stays as it is."""
 
@@ -233,20 +237,22 @@ class _Run:
         held = entry.held
         if held.id in self._taken or not step_allowed(held.stream, held.scope, step.to):
             self.reviewed.refused += 1
-        elif not self._may(entry, step.to):
+        elif not self._may(entry, step):
             self.reviewed.withheld += 1
         else:
             self._taken.add(held.id)
             self.proposals.append(Rescope(id=held.id, version=held.version, to_scope=step.to))
             self.reviewed.rescopes += 1
 
-    def _may(self, entry: Changed, to: str) -> bool:
-        """The gate of the user axis: opening it exposes an entry to others, and closing it takes
-        it from another pair that wrote it too."""
-        was, will = entry.held.scope in OPEN_TO_USERS, to in OPEN_TO_USERS
-        if will and not was:
+    def _may(self, entry: Changed, step: Step) -> bool:
+        """The gate: opening the user axis exposes an entry to others, and closing an axis takes it
+        from another pair that wrote it too."""
+        was, to = entry.held.scope, step.to
+        if to in OPEN_TO_USERS and was not in OPEN_TO_USERS:
             return entry.approved or (self._widen == "pairs" and entry.witnessed)
-        return will or not was or not entry.witnessed
+        if to in WIDER[was]:
+            return step.sure or entry.approved or entry.witnessed
+        return not entry.witnessed
 
     # -- stage 2
 
