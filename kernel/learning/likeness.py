@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import combinations, islice
+from itertools import combinations
 
 import msgspec
 
@@ -23,11 +23,11 @@ situation's own."""
 BINDING = frozenset({"+if", "+unless", "+except", "+even", "+before", "+after", "+until", "+than"})
 """Marks that a condition follows."""
 _EXCHANGED = 2
-_REACH = 2
-"""Tokens on either side that a word is known by when its place is looked at."""
+"""By how many things beside them two words must have changed places to count as exchanged."""
 
-
-Places = dict[str, frozenset[str]]
+Beside = tuple[str, str, str]
+"""On which side, behind which marks, which word."""
+Places = dict[str, frozenset[Beside]]
 Lists = frozenset[frozenset[str]]
 
 
@@ -156,6 +156,8 @@ def _agree(a: Features, b: Features) -> bool:
         return False
     if a.denied == b.denied:
         return True
+    if "%all" in a.denied ^ b.denied:
+        return False
     less = min((a, b), key=lambda one: len(one.denied))
     beyond = a.denied ^ b.denied
     return (
@@ -225,8 +227,9 @@ def _only(found: Sequence[str]) -> Iterable[str]:
 
 
 def _places(found: Sequence[str]) -> Places:
-    """By word that stands here once: what stands beside it, left (``<``) and right (``>``), up to
-    the end of its clause. Of a list, each item stands beside what the whole list does."""
+    """By word that stands here once: the next word to its left (``<``) and to its right (``>``) in
+    its clause, with the marks on the way there. Of a list, each item stands beside what the whole
+    list does."""
     counts = Counter(filter(is_word, found))
     listed = {item: items for items in _lists(found) for item in items}
     places: Places = {}
@@ -235,16 +238,18 @@ def _places(found: Sequence[str]) -> Places:
             continue
         own = listed.get(token)
         ends = {BREAK} if own else {BREAK, PAUSE, AND}
-        others = own | {PAUSE, AND, "+or"} if own else frozenset()
-        beside: list[str] = []
+        passed = own | {PAUSE, AND, "+or"} if own else frozenset()
+        beside: list[Beside] = []
         for side, way in (("<", reversed(found[:at])), (">", found[at + 1 :])):
-            near = (other for other in way if other not in others)
-            for other in islice(near, _REACH):
+            marks = ""
+            for other in way:
                 if other in ends:
                     break
-                beside.append(side + other)
-                if is_word(other):
+                if is_word(other) and other not in passed:
+                    beside.append((side, marks, other))
                     break
+                if other not in passed:
+                    marks += other
         places[token] = frozenset(beside)
     return places
 
@@ -286,15 +291,18 @@ def _exchanged(a: Places, b: Places, lists: Lists, others: Lists) -> bool:
             continue
         if _adjoin(a, x, y) and _adjoin(b, x, y):
             continue  # "sort the sheets", "the sheets are sorted"
-        # What they are to each other says nothing: "export of CSV" is "CSV export".
-        pair = {side + word for side in "<>" for word in (x, y)}
-        ax, ay, bx, by = a[x] - pair, a[y] - pair, b[x] - pair, b[y] - pair
+        ax, ay, bx, by = (_beyond(place, x, y) for place in (a[x], a[y], b[x], b[y]))
         # One thing alone may be the trace of a word that is an "it" in one of them.
         if len(ax & by) + len(ay & bx) >= len(ax & bx) + len(ay & by) + _EXCHANGED:
             return True
     return False
 
 
+def _beyond(place: frozenset[Beside], x: str, y: str) -> frozenset[Beside]:
+    """A place as it is for either of the two: which of them stands beside is left out."""
+    return frozenset((side, marks, "" if word in (x, y) else word) for side, marks, word in place)
+
+
 def _adjoin(places: Places, x: str, y: str) -> bool:
     """Whether nothing stands between the two."""
-    return any([beside for beside in places[x] if beside[0] == side] == [side + y] for side in "<>")
+    return any((side, "", y) in places[x] for side in "<>")

@@ -12,6 +12,7 @@ import re
 import unicodedata
 
 from isovist.kernel.learning.wording import (
+    AFTER_NAME,
     BEFORE_NUMBER,
     COMPOUNDS,
     DROPPED,
@@ -39,7 +40,11 @@ _PLAIN = str.maketrans(
     | {"、": ", ", "，": ", ", "。": ". ", "；": "; ", "：": ": ", "！": "! ", "？": "? "}
 )
 _NAME = re.compile(r"(?<=[\w,'\"(-] )(?!I\b)[A-Z][^\W\d_]+")
-_LONGEST = max(len(phrase.split()) for phrase in PHRASES)
+_LONGEST: dict[str, int] = {}
+"""By its first word: words of the longest phrase that begins so."""
+for _phrase in PHRASES:
+    _first, *_more = _phrase.split()
+    _LONGEST[_first] = max(_LONGEST.get(_first, 0), 1 + len(_more))
 _IZE = re.compile(r"(?<=\w{3})is(?=(?:e[drs]?|ing|ation|ations|er|ers)$)")
 
 
@@ -150,7 +155,8 @@ def _said(raw: list[str]) -> list[str]:
             found.append(piece)
             at += 1
             continue
-        for length in range(min(_LONGEST, len(raw) - at), 0, -1):
+        longest = min(_LONGEST.get(piece.lower(), 0), len(raw) - at)
+        for length in range(longest, 0, -1):
             meant = PHRASES.get(" ".join(raw[at : at + length]).lower())
             if meant is not None:
                 for word in meant.split():
@@ -181,11 +187,20 @@ def _one(word: str, following: list[str], begins: bool) -> list[str]:
         return [AND if low == "and" else PAUSE]
     if low in PLACING:
         return [f"@{PLACING[low]}"]
-    if low in DROPPED and not (word == "A" and not begins):
+    if low == "a" and (_named(following) or (word == "A" and not begins)):
+        return ["a"]
+    if low in DROPPED:
         return []
     if low in COMPOUNDS:
         return [stem for part in COMPOUNDS[low] for stem in _stems(part)]
     return _stems(word)
+
+
+def _named(following: list[str]) -> bool:
+    """Whether an ``a`` is a name: what follows is not what an article stands before."""
+    if not following or following[0] in (BREAK, PAUSE, AND):
+        return True
+    return following[0].lower() in AFTER_NAME
 
 
 def _stems(word: str) -> list[str]:

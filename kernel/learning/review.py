@@ -16,6 +16,7 @@ from copy import copy
 from typing import Any, Literal, Protocol
 
 import msgspec
+import trio
 
 from isovist.kernel.learning import clusters
 from isovist.kernel.learning.likeness import covers, features
@@ -274,14 +275,13 @@ class _Run:
             left = [held for held in entries if held.id not in self._taken]
             if len(left) < 2:
                 continue
-            for union in await self._judge.unions(self._shown(left)):
-                self._union(left, union)
+            unions = await self._judge.unions(self._shown(left))
+            allowed = await trio.to_thread.run_sync(_allowed, left, unions)
+            self.reviewed.refused += len(unions) - len(allowed)
+            for union in allowed:
+                self._union([left[number] for number in union.entries], union)
 
-    def _union(self, entries: list[Held], union: Union) -> None:
-        if not _valid(entries, union):
-            self.reviewed.refused += 1
-            return
-        parts = [entries[number] for number in union.entries]
+    def _union(self, parts: list[Held], union: Union) -> None:
         if any(part.id in self._taken for part in parts):
             self.reviewed.refused += 1
             return
@@ -302,6 +302,10 @@ class _Run:
         first = entries[0]
         said = tuple(Said(held.situation, held.lesson) for held in entries)
         return Batch(stream=first.stream, scope=first.scope, entries=said)
+
+
+def _allowed(entries: Sequence[Held], unions: Sequence[Union]) -> list[Union]:
+    return [union for union in unions if _valid(entries, union)]
 
 
 def _valid(entries: Sequence[Held], union: Union) -> bool:

@@ -32,6 +32,13 @@ PLACING: dict[str, str] = {
 }  # fmt: skip
 """Words of place and means, and the one that stands for them: they say nothing alone."""
 
+AFTER_NAME = PLACING.keys() | frozenset(
+    """
+    and but or then than if when unless before after until is are was has must should may can will
+    """.split()  # noqa: SIM905 # a list of words reads better as words
+)
+"""What stands behind an ``a`` that is a name and no article."""
+
 PHRASES: dict[str, str] = {
     # conditions
     "when": "+if", "whenever": "+if", "if": "+if", "while": "+if", "whilst": "+if", "during": "+if",
@@ -101,6 +108,8 @@ PHRASES: dict[str, str] = {
     "remember that": "", "keep in mind that": "", "bear in mind that": "", "be aware that": "",
     "it is required to": "", "going to": "", "at all": "",
     # words that hold nothing together
+    "such as": "like", "the task asks for": "ask", "a task asks for": "ask",
+    "the task is to": "", "you are asked to": "", "the task asks you to": "",
     "in order to": "@to", "so as to": "@to", "so that": "", "as well as": "&", "as well": "",
     "due to": "", "owing to": "", "because of": "", "in addition": "", "by means of": "@with",
     "with the help of": "@with", "e.g": "", "i.e": "", "etc": "", "out of": "from",
