@@ -16,6 +16,7 @@ import structlog
 import trio
 
 from isovist.kernel.learning.likeness import features, same
+from isovist.kernel.learning.nearest import nearest
 from isovist.kernel.learning.review import Changed, Judge, Merge, Rescope, Review, Widen, review
 from isovist.kernel.learning.scan import Facts, scan
 from isovist.kernel.log import where
@@ -29,7 +30,7 @@ from isovist.storage.dense import Vector
 from isovist.storage.learning import Source
 from isovist.syscalls.errors import Errno, IsovistError
 from isovist.syscalls.operations import Candidate, ReadQuery, SearchQuery
-from isovist.syscalls.records import Axis, Partition, View, partition_of
+from isovist.syscalls.records import Axis, Partition, Unit, View, partition_of
 
 log = structlog.get_logger()
 
@@ -185,23 +186,18 @@ class Reviewer:
     # -- what is near
 
     async def _near(self, view: View, held: Held, k: int) -> list[Candidate]:
-        """Entries of the same stream, nearest first by both legs."""
-        text = f"{held.situation}\n{held.lesson}"
-        vector = await self._library.embed(text)
-        query = SearchQuery(
-            text=text,
-            k=2 * k,
-            mode="hybrid",
-            now=time.time_ns(),
-            kinds=("lesson",),
-            lexical_only=vector is None,
-        )
-        candidates = self._store.select(view, query, vector).candidates
-        entries = self._store.sources([c.hit.unit.id for c in candidates])
-        fit = [
-            c for c in candidates if c.hit.unit.id in entries and c.hit.unit.stream == held.stream
-        ]
-        return fit[:k]
+        """Other entries of the same stream, nearest first."""
+        found: dict[str, Candidate] = {}
+
+        async def search(query: SearchQuery) -> list[Unit]:
+            vector = None if query.lexical_only else await self._library.embed(query.text)
+            query = msgspec.structs.replace(query, lexical_only=vector is None)
+            candidates = self._store.select(view, query, vector).candidates
+            entries = self._store.sources([c.hit.unit.id for c in candidates])
+            found.update((c.hit.unit.id, c) for c in candidates if c.hit.unit.id in entries)
+            return [c.hit.unit for c in candidates if c.hit.unit.id in entries]
+
+        return [found[one.id] for one in await nearest(search, held, k, time.time_ns())]
 
     async def _witnessed(self, view: View, candidate: Candidate, held: Held) -> bool:
         """Whether a second user's pair has learned the same: this very entry, or, as long as it is
