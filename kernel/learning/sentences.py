@@ -82,63 +82,74 @@ def _of_line(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 _PEOPLE = (
-    r"(?:the|this|our|that|a|an)\s+(?:user|customer|client|person|patient|owner|author|boss"
-    r"|manager|"
-    r"colleague|employee|member|man|woman|lady|gentleman)"
+    r"(?:the|this|our|that|a|an)\s+(?:user|customer|client|person|patient|owner|author|boss|"
+    r"manager|colleague|employee|member|man|woman|lady|gentleman|requester|submitter)"
 )
-_FIRST = re.compile(r"\b(?:i|i'm|i've|i'd|i'll|me|my|mine|myself|we|our|ours|us)\b", re.I)
-_PERSON = re.compile(
-    r"\b(?:he|she|him|his|her|hers|himself|herself|"
-    r"you|your|yours|yourself|mr|mrs|ms|dr|prof|sir|madam|someone|somebody|who|whose|"
-    r"he's|she's|you're|we're|"
-    r"ich|mich|mir|mein\w{0,2}|wir|uns|unser\w{0,2}|er|sein\w{0,2}|ihr\w{0,2}|herr|frau|"
-    r"je|moi|mon|ma|mes|notre|nos|son|sa|ses|elle|monsieur|madame|"
-    r"yo|mi|mis|nuestr[oa]s?|su|sus|ella|señora?|io|mio|mia|miei|mie|eu|meu|minha|meus|minhas|"
-    r"ik|mijn|onze|hij|zij|я|мне|мой|моя|мои|меня|мы|наш\w{0,2})\b"
-    rf"|\b{_PEOPLE}(?:'s\b|\s+(?:\w+ly\s+|also\s+|who\s+)?(?:is|was|has|had|lives?|works?|likes?|"
-    r"prefers?|wants?|needs?|said|says|asked|asks|expects?|suffers?|takes?|owns?|drives?|speaks?|"
-    r"studies|studied|earns?|moved|married|born|called|named|wishes|would|can't|cannot|does|did))"
-    r"|\b(?:users?|customers?|clients?|persons?|patients?|employees?|owners?)'s?\s"
-    r"|\b(?:the|this) (?:user|person)\b"
-    r"|\b(?:they|their|theirs|them|themselves)\s+(?:is|was|are|were|have|had|lives?|works?"
-    r"|likes?|"
-    r"prefers?|wants?|needs?|said|says|asked|expects?)\b"
-    r"|我|我们|您|你的|他|她|客户|用户|先生|女士|小姐|私|僕|俺|彼女?|さん|저는|제|나의|내|씨",
+_DOES = (
+    r"(?:is|was|has|had|lives?|works?|likes?|prefers?|wants?|needs?|said|says|asked|asks|expects?|"
+    r"suffers?|takes?|owns?|drives?|speaks?|studies|studied|earns?|moved|married|born|called|named|"
+    r"wishes|would|can't|cannot|does|did|loves?|hates?|plays?|eats?|drinks?|attends?)"
+)
+_FIRST = re.compile(
+    r"\b(?:i|i'm|i've|i'd|i'll|me|my|mine|myself|we|our|ours|us|ich|mich|mir|mein\w{0,2}|wir|uns|"
+    r"unser\w{0,2})\b|我|我们|私|僕|俺|저는|나의",
+    re.I,
+)
+_SECOND = re.compile(r"\b(?:you|you're|you've|your|yours|yourself)\b|您|你", re.I)
+_THIRD = re.compile(
+    r"\b(?:he|she|him|his|her|hers|himself|herself|he's|she's|mr|mrs|ms|dr|prof|sir|madam|someone|"
+    r"somebody|sein\w{1,2}|ihr\w{0,2}|herr|frau|elle|moi|notre|monsieur|madame|nuestr[oa]s?|ella|"
+    r"señora?|minha|mijn|hij|мой|моя|меня|он|она)\b"
+    rf"|\b{_PEOPLE}(?:'s\b|\s+(?:\w+ly\s+|also\s+|who\s+)?{_DOES}\b)"
+    r"|\b(?:users?|customers?|clients?|persons?|patients?|employees?|owners?)'(?:s\b|\s)"
+    r"|\b(?:the|this) (?:user|person|patient|owner)\b"
+    rf"|\b(?:they|them|themselves)\s+(?:\w+ly\s+|also\s+)?{_DOES.replace('is|was', 'are|were')}\b"
+    r"|他|她|客户|用户|先生|女士|小姐|彼女?|さん|씨",
+    re.I,
+)
+# Words that have no other use; and those that programs use as well (a parent folder).
+_PRIVATE = re.compile(
+    r"\b(?:surname|lives|living|resid(?:es?|ent|ence)\w*|birth\w*|aged|years old|married|divorced|"
+    r"widow\w*|spouse|wife|husband|fianc\w+|daughters?|sons?|kids?|mothers?|fathers?|brothers?|"
+    r"sisters?|siblings?|grand(?:ma|pa|mother|father|parents?|son|daughter|child\w*)|uncle|aunt|"
+    r"cousin|nephew|niece|pregnan\w+|diagnos(?:is|ed)|disease|illness|syndrome|allerg\w+|diabet\w+|"
+    r"asthma\w*|medications?|medicine|doctor|hospital|clinic|therap\w+|insulin|vegan|vegetarian|"
+    r"diet\w*|relig\w+|church|mosque|synagogue|faith|jewish|muslim|christian|catholic|protestant|"
+    r"hindu|buddhist|atheist|politic\w*|salary|wages?|earns?|debts?|mortgage|loans?|"
+    r"unemployed|employer|profession|occupation|career|hobb\w+|nationality|citizen\w*|passport|"
+    r"visa|ethnic\w*|gay|lesbian|bisexual|transgender|birthdays?|anniversary|hometown|retired|"
+    r"graduat\w+|convicted|arrest\w*|prison|lawsuit|blood|disab(?:ility|led person)|wheelchair|"
+    r"depress\w+|anxiety|smok(?:es?|er|ing)|alcohol\w*|favou?rite|nickname|confidential\w*|"
+    r"social security|licen[cs]e plate|club|choir|plays (?:the|for)|works (?:as|at|for))\b",
     re.I,
 )
 _PERSONAL = re.compile(
-    r"\b(?:name[ds]?|surname|address|lives?|living|resid\w+|born|birth\w*|aged?|years? old"
-    r"|married|"
-    r"divorced|widow\w*|single|spouse|wife|husband|partner|fiancé?e?|son|daughter|child\w*|kids?|"
-    r"mother|father|parents?|brother|sister|siblings?|grand\w+|uncle|aunt|cousin|nephew|niece|"
-    r"family|pregnan\w+|diagnos\w+|disease|illness|syndrome|allerg\w+|diabet\w+|asthma\w*|"
-    r"medic(?:ation|ine|al)\w*|doctor|hospital|clinic|therap\w+|insulin|vegan|vegetarian|diet\w*|"
-    r"relig\w+|church|mosque|temple|faith|jewish|muslim|christian|catholic|protestant|hindu"
-    r"|buddhist|atheist|"
-    r"votes?|voted|voter|party|union member|politic\w*|salary|income|wage|earns?|debts?|mortgage|"
-    r"loan|rent|employer|employed|unemployed|works (?:as|at|for|in)|job at|profession|occupation|"
-    r"career|hobb\w+|plays?|pets?|dog|cat|nationality|citizen\w*|passport|visa|ethnic\w*|"
-    r"gay|lesbian|bisexual|trans(?:gender)?|straight|gender|sex|male|female|"
-    r"phone|telephone|mobile|e-?mail|birthday|anniversary|hometown|moved|retir\w+|student"
-    r"|studies|"
-    r"university|school|graduat\w+|convicted|arrest\w*|prison|criminal|lawsuit|insur\w+|"
-    r"tax(?:payer)? (?:id|number)|social security|employee (?:id|number|no)|licen[cs]e plate|"
-    r"blood (?:type|group)|disab\w+|wheelchair|depress\w+|anxiety|smok\w+|drink\w*|alcohol\w*|"
-    r"favou?rite|nickname|confidential\w*|private\w*|personal\w*|secret\w*)\b",
+    r"\b(?:name[ds]?|address|born|old|single|partner|child|children|parents?|family|medical|party|"
+    r"votes?|voted|voter|income|rent|employed|job|plays?|pets?|dog|cat|temple|gender|sex|male|female|"
+    r"phone|telephone|mobile|e-?mail|moved|student|studies|university|school|criminal|insur\w+|tax|"
+    r"employee|private\w*|personal\w*|secret\w*|live|lived|union|owner|drinks?|member)\b",
     re.I,
 )
 
 
-def speaks_of_person(sentence: str, *, first: bool = True) -> bool:
-    """Whether the sentence refers to a person: a pronoun, a title, "the customer is …"; not to
-    who says it, unless ``first``."""
-    return _PERSON.search(sentence) is not None or (first and _FIRST.search(sentence) is not None)
+def speaks_of_person(sentence: str, *, first: bool = True, second: bool = True) -> bool:
+    """Whether the sentence refers to a person: a pronoun, a title, "the customer is …"; to who
+    says it where ``first``, to whom it is said where ``second``."""
+    return (
+        _THIRD.search(sentence) is not None
+        or (first and _FIRST.search(sentence) is not None)
+        or (second and _SECOND.search(sentence) is not None)
+    )
+
+
+def states_private(sentence: str) -> bool:
+    """Whether the sentence has a word of private life: kin, health, belief, work, money, home."""
+    return _PRIVATE.search(sentence) is not None
 
 
 def looks_personal(sentence: str) -> bool:
-    """Whether the sentence is of a kind that states something about a person: kin, health,
-    belief, work, money, home."""
-    return _PERSONAL.search(sentence) is not None
+    """The same, with words that programs use as well (``name``, ``address``, a ``parent``)."""
+    return states_private(sentence) or _PERSONAL.search(sentence) is not None
 
 
 _PREFERS = re.compile(

@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-_WISH = re.compile(
-    r"\b(?:i|we)(?:'d| would)?\s+(?:\w+ly\s+|also\s+|always\s+|never\s+|really\s+)*(?:prefer"
-    r"|like|love|hate|dislike|"
-    r"expect|insist|rather|always|never|wish|want (?:all|any|every|my|each|them|it|dates"
-    r"|numbers|the (?:dates|numbers|amounts)))\b"
-    r"|\bmy (?:own |usual |personal |house )?(?:preferences?|style|convention|house style"
-    r"|habit|preferred|reports?|documents?|"
-    r"letters?|e-?mails?|notes?|summaries|files|slides|tables|readers|texts?|outputs?"
-    r"|sign-?off|signature)\b.{0,60}?"
-    r"\b(?:is|are|should|must|have|has|need|use|go|end|start|begin|always|never|in|as|with"
-    r"|to be)\b"
-    r"|\b(?:please\s+)?(?:always|never)\s+\w+"
-    r"|\b(?:from now on|in (?:the )?future|as a rule|by default|in general|whenever you"
-    r"|every time|for all (?:my|future))\b"
-    r"|\b(?:call|address) me\b|\bsign(?:ed)?[ -]?off\b|\bhouse style\b"
-    r"|\bplease (?:keep|avoid|stick to|prefer|don't|do not|no)\b"
-    r"|\b(?:preferences?|conventions?|style)\s*[:—-]\s*\S"
+from isovist.kernel.learning.facts import words_of
+from isovist.kernel.learning.lexicon import FUNCTION, stems
+
+_STRONG = re.compile(
+    r"\b(?:i|we)(?:'d| would)?\s+(?:\w+ly\s+|also\s+|always\s+|never\s+|do\s+"
+    r"|don't\s+)*(?:prefer|"
+    r"like|love|hate|dislike|expect|insist|rather|always|never|wish|"
+    r"want (?:all|any|every|my|each|them|it|dates|numbers|the (?:dates|numbers|amounts)))\b"
+    r"|\bmy (?:own |usual |personal |house |preferred )?(?:preferences?|style|convention"
+    r"|house style|"
+    r"habit|reports?|documents?|letters?|e-?mails?|notes?|summaries|slides|tables|readers|texts?|"
+    r"outputs?|sign-?off|signature|dates?|headings?|numbers?|amounts?)\b.{0,60}?\b(?:is|are"
+    r"|should|"
+    r"must|have|has|need|use|go|end|start|begin|always|never|in|as|with|to be)\b"
+    r"|\b(?:from now on|in (?:the )?future|as a rule|whenever you|for all (?:my|future)|"
+    r"every (?:report|document|letter|text|file|output) (?:you|for me|i))\b"
+    r"|\b(?:documents?|reports?|anything|everything|whatever|outputs?|texts?|letters?)\b.{0,40}"
+    r"\b(?:for me|to me|i (?:get|receive|read)|you (?:write|send|give|produce|make) me)\b"
+    r"|\b(?:call|address) me\b|\bhouse style\b|\bi sign\b"
     r"|\b(?:ich bevorzuge|ich möchte|ich mag|bitte (?:immer|nie|keine?)|je préfère|toujours"
-    r"|prefiero|siempre|preferisco)\b"
-    r"|我(?:喜欢|偏好|习惯|希望)|请(?:总是|始终|不要|一律|用)",
+    r"|prefiero|"
+    r"siempre|preferisco)\b|我(?:喜欢|偏好|习惯|希望)|请(?:总是|始终|不要|一律|用)",
     re.I,
+)
+_SOFT = re.compile(
+    r"\b(?:always|never)\s+\w+|\bplease (?:keep|avoid|stick to|prefer|use|write|put|don't"
+    r"|do not|no)\b"
+    r"|\bsign(?:ed)?[ -]?off\b|\b(?:by default|in general|every time|generally)\b",
+    re.I,
+)
+_HEADING = re.compile(
+    r"(?:^[\s>*#-]*|[.!?]\s+)(?:(?:my|our|user|style|document|documents?'|house|writing|formatting|format"
+    r"|output|"
+    r"general|standing|personal|some|the)\s+)*(?:preferences?|conventions?|style(?: guide)?"
+    r"|wishes|"
+    r"house (?:rules|style)|rules|habits)(?:\s+(?:for|of|about|on"
+    r"|in)\s+[^:\n]{1,60})?\**\s*[:：—]\s*(.*)$",
+    re.I,
+)
+_ITEM = re.compile(
+    r"^\s*(?:[-*•+]|\(?[0-9]{1,2}[.)])\s+(\S.*)$"
+    r"|^\s*([A-Za-z][\w /-]{1,40}[:=]\s*\S.*)$"
 )
 _AGENT = re.compile(
     r"\b(?:when you\b|from (?:this|you)\b.{0,12}\b(?:assistant|agent|tool)?|in this (?:tool"
@@ -57,7 +79,54 @@ _TOPIC = {name: re.compile(pattern, re.I) for name, pattern in _TOPICS.items()}
 
 def is_wish(sentence: str) -> bool:
     """Whether a user's sentence states a lasting preference, not what this one task asks for."""
-    return _WISH.search(sentence) is not None
+    if _STRONG.search(sentence):
+        return True
+    return _SOFT.search(sentence) is not None and bool(topic(sentence))
+
+
+def listed(lines: Sequence[str]) -> Iterator[str]:
+    """The wishes that stand under a heading that says so (``My preferences:``), or beside it."""
+    under = False
+    for line in lines:
+        if heading := _HEADING.search(line):
+            under = not heading[1]
+            yield from (part.strip() for part in heading[1].split(";") if part.strip())
+        elif under and (item := _ITEM.match(line)):
+            yield (item[1] or item[2]).strip()
+        elif line.strip():
+            under = False
+
+
+def echoes(sentence: str, wishes: Sequence[frozenset[str]]) -> bool:
+    """Whether ``sentence`` says again what a wish says, or says that one was kept."""
+    if _REQUESTED.search(sentence):
+        return True
+    said = marks(sentence)
+    return any(
+        len(said & wished) >= 0.6 * len(wished)
+        or any(len(mark) > 3 and not mark.isalpha() for mark in said & wished)
+        for wished in wishes
+        if wished
+    )
+
+
+def marks(text: str) -> frozenset[str]:
+    """What a wish is known by: stems of its words, and patterns as written (``dd.mm.yyyy``)."""
+    words = [word for word in words_of(text) if word not in FUNCTION and word not in _WISHING]
+    return frozenset(stems(words)) | {m[0].lower() for m in _PATTERN.finditer(text)}
+
+
+_WISHING = frozenset(
+    ("prefer", "prefers", "like", "likes", "want", "wants", "always", "never", "please", "date",
+     "dates")
+)  # fmt: skip
+_PATTERN = re.compile(r"\b[DdMmYyHhSs]{1,4}(?:[./:\s-]{1,2}[DdMmYyHhSs]{1,4})+\b")
+_REQUESTED = re.compile(
+    r"\bas (?:you |the user |they )?(?:requested|asked|preferred|wished|specified by the user)\b"
+    r"|\b(?:per|following|according to|respecting) (?:your|their|the user's|his|her|the stated)\b"
+    r"|\bpreferen(?:ce|ces|tially)\b|\bprefers?\b|\bsign[- ]?off\b",
+    re.I,
+)
 
 
 def of_agent(sentence: str) -> bool:
