@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 
 from isovist.kernel.state.instructions import Render
+from isovist.kernel.state.lessons import parts_of
 from isovist.kernel.tokens import TokenCounter
 from isovist.storage.repeats import without_repeats
 from isovist.syscalls.errors import CallerError, Errno
@@ -62,7 +63,7 @@ async def render(request: Render, counter: TokenCounter) -> Rendered:
     does not fit even without memory.
     """
     ranked = relevant(request.selection.candidates)
-    lines = [line(c.hit.unit.text) for c in ranked]
+    lines = [line(said(c)) for c in ranked]
     counts = await counter.count(lines) if lines else []
     frame = (await counter.count([block(())]))[0] if lines else 0
     chosen = fill(ranked, counts, request.budget - frame, request.units)
@@ -128,6 +129,15 @@ def fill(ranked: Sequence[Candidate], counts: Sequence[int], budget: int, units:
             chosen.add(i)
             left -= tokens
     return sorted(chosen)
+
+
+def said(candidate: Candidate) -> str:
+    """A unit's text; of a lesson its situation and what holds then, as one sentence."""
+    text = candidate.hit.unit.text
+    situation, lesson = parts_of(text)
+    if candidate.hit.unit.kind != "lesson" or not lesson:
+        return text
+    return f"When {situation}: {lesson}"
 
 
 def line(text: str) -> str:

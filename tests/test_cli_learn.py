@@ -18,7 +18,7 @@ import sys
 from isovist.agents import connect
 from isovist.syscalls.records import Message
 
-task, wish, tail = sys.argv[1:]
+task, tail, wish = sys.argv[1:]
 with connect() as k:
     k.learn_submit(
         task,
@@ -39,14 +39,25 @@ def shell() -> Iterator[Shell]:
         shell("down")
 
 
-def attempt(shell: Shell, user: str, separator: str) -> dict[str, Any]:
-    """What was learned of an attempt for ``user``, a lesson that is like no other test's; by
-    scope."""
+ATTEMPTS = {
+    "ana": ("Convert the sales export to JSON", "amounts with a decimal comma were read as text"),
+    "bea": ("Sort the packages by version", "versions were compared as text, not part by part"),
+    "cem": ("Count the failed logins in auth.log", "lines that were rotated away were not counted"),
+    "dan": ("Merge both address lists", "rows that differ in case alone were kept twice"),
+    "eve": ("Draw a histogram of the answers", "the bins must include their right edge"),
+    "fay": ("Translate the INI file to YAML", "the value off was written without quotes"),
+    "gus": ("Write a script that renames photos", "names with spaces were split in two"),
+    "hal": ("List the slowest requests", "durations in ms and in s were mixed"),
+    "ida": ("Extract the tables of the report", "merged cells left their rows one column short"),
+}
+"""By user: a task, and what its verifier says. No two lessons are alike."""
+
+
+def attempt(shell: Shell, user: str) -> dict[str, Any]:
+    """What was learned of the user's attempt, by scope."""
     script = shell.script("attempt.py", ATTEMPT)
     wish = "I always prefer dates as 31.12.2026."
-    tail = f"the amounts use a decimal {separator}, but were parsed with a decimal point"
-    task = f"Convert the sales export, whose columns a {separator} separates, to JSON"
-    shell("run", script, "--user", user, "--agent", "coder", "--", task, wish, tail)
+    shell("run", script, "--user", user, "--agent", "coder", "--", *ATTEMPTS[user], wish)
     for _ in range(1000):
         if not shell("learn", "status", "--json").json["waiting"]:
             break
@@ -59,7 +70,7 @@ def entries(shell: Shell, *args: str) -> dict[str, Any]:
 
 
 def test_what_became_of_an_attempt_is_told(shell: Shell) -> None:
-    attempt(shell, "ana", "comma")
+    attempt(shell, "ana")
     (one,) = shell("learn", "status", "--user", "ana", "--json").json["submissions"]
     assert (one["state"], one["user"], one["agent"]) == ("done", "ana", "coder")
     assert one["added"] >= 2
@@ -72,11 +83,11 @@ def test_what_became_of_an_attempt_is_told(shell: Shell) -> None:
 
 
 def test_entries_are_listed_with_their_readers(shell: Shell) -> None:
-    by_scope = attempt(shell, "bea", "slash")
+    by_scope = attempt(shell, "bea")
     assert {"user", "global"} <= by_scope.keys()
     assert by_scope["global"]["readers"] == "every agent, for every user"
     assert by_scope["user"]["stream"] == "protected"
-    assert "decimal slash" in by_scope["global"]["lesson"]
+    assert "part by part" in by_scope["global"]["lesson"]
     assert "31.12.2026" in by_scope["user"]["lesson"]
     out = shell("learn", "ls").out
     assert "every agent, for bea" in out
@@ -85,8 +96,8 @@ def test_entries_are_listed_with_their_readers(shell: Shell) -> None:
 
 
 def test_an_entry_tells_where_it_comes_from(shell: Shell) -> None:
-    entry = attempt(shell, "cem", "dash")["global"]
-    assert "decimal dash" in shell("learn", "show", entry["id"]).out
+    entry = attempt(shell, "cem")["global"]
+    assert "rotated away" in shell("learn", "show", entry["id"]).out
     assert "coder" in shell("learn", "trace", entry["id"]).out
     origins = shell("learn", "trace", entry["id"], "--json").json["origins"]
     assert [(o["user"], o["agent"], o["outcome"]) for o in origins] == [("cem", "coder", "failed")]
@@ -94,7 +105,7 @@ def test_an_entry_tells_where_it_comes_from(shell: Shell) -> None:
 
 
 def test_entries_get_more_readers_or_fewer(shell: Shell) -> None:
-    by_scope = attempt(shell, "dan", "star")
+    by_scope = attempt(shell, "dan")
     shared, own = by_scope["global"]["id"], by_scope["user"]["id"]
     moved = shell("learn", "demote", shared, "--agent", "coder", "--json").json
     assert moved["scope"] == "agent"
@@ -110,11 +121,11 @@ def test_consent_is_asked_and_set(shell: Shell) -> None:
     chosen = shell("learn", "consent", "nothing", "--user", "eve", "--json").json
     assert chosen == {"user": "eve", "choice": "nothing"}
     assert "nothing is learned" in shell("learn", "consent", "--user", "eve").out
-    assert attempt(shell, "eve", "plus") == {}
+    assert attempt(shell, "eve") == {}
 
 
 def test_lessons_are_written_as_read_only_files(shell: Shell) -> None:
-    attempt(shell, "fay", "hash")
+    attempt(shell, "fay")
     folder = shell.folder / "lessons"
     command = ("learn", "files", str(folder), "convert the sales export", "--user", "fay")
     for _ in range(2):
@@ -126,7 +137,7 @@ def test_lessons_are_written_as_read_only_files(shell: Shell) -> None:
 
 
 def test_all_of_a_user_can_be_exported(shell: Shell) -> None:
-    attempt(shell, "gus", "tilde")
+    attempt(shell, "gus")
     out = shell("learn", "export", "--user", "gus").out
     lines = [json.loads(line) for line in out.splitlines()]
     assert {line["scope"] for line in lines} >= {"user", "global"}
@@ -135,7 +146,7 @@ def test_all_of_a_user_can_be_exported(shell: Shell) -> None:
 
 
 def test_a_review_is_tried_and_made(shell: Shell) -> None:
-    attempt(shell, "hal", "caret")
+    attempt(shell, "hal")
     dry = shell("learn", "review", "--dry-run", "--json").json
     assert dry["judge"] == "rules"
     assert dry["changed"] >= 2
@@ -143,7 +154,7 @@ def test_a_review_is_tried_and_made(shell: Shell) -> None:
 
 
 def test_words_are_changed_and_entries_deleted(shell: Shell) -> None:
-    entry = attempt(shell, "ida", "colon")["user"]["id"]
+    entry = attempt(shell, "ida")["user"]["id"]
     shell("learn", "edit", entry, "--lesson", "Prefers ISO dates.")
     assert shell("learn", "show", entry, "--json").json["lesson"] == "Prefers ISO dates."
     assert two_lines(shell("learn", "edit", entry, code=2).err)

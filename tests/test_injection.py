@@ -166,6 +166,13 @@ async def test_a_memory_cannot_leave_its_place(hostile: str) -> None:
     assert len(items) == 3, "fence, heading, one item"
 
 
+async def test_a_lesson_is_told_with_its_situation() -> None:
+    text = "a csv has amounts\nMind the decimal comma.\nAlways."
+    shown = await inject(candidate(text, kind="lesson"), candidate("a note\nof two lines"))
+    assert "- When a csv has amounts: Mind the decimal comma.\n  Always." in shown.block
+    assert "- a note\n  of two lines" in shown.block
+
+
 def test_json_is_told_in_sentences() -> None:
     told = sentences(
         '{"locker": 4417, "pets": ["Mo", "Lu"], "vegan": true, "home": {"city": "Ulm"}}'

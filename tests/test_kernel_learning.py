@@ -369,7 +369,8 @@ async def test_a_review_opens_a_lesson_to_others_only_with_a_witness(tmp_path: P
         client(kernel, "coder") as coder,
     ):
         await granted(operator, "coder")
-        write.by_stream = {"reusable": [rule], "protected": [rule]}
+        wish = lesson("Wants short answers.", "pair", "writing for this person")
+        write.by_stream = {"reusable": [rule], "protected": [wish]}
         await learned(coder)
         await operator.learn_review()
         await operator.learn_review()

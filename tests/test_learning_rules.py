@@ -9,24 +9,19 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.learning_cases import CASES, FORM, Case
 
 from isovist.kernel.learning import lexicon
 from isovist.kernel.learning.facts import plain, words_of
 from isovist.kernel.learning.rules import RuleSplitter, RuleWriter, split, write
-from isovist.kernel.learning.rules.writer import ANY
 from isovist.kernel.state.lessons import (
     CAP,
-    MAX_LESSON,
-    MAX_OPERATIONS,
-    MAX_SITUATION,
     Attempt,
     Brief,
     Held,
-    Operation,
     Verdict,
 )
 from isovist.syscalls.records import Message, Stream
-from tests.learning_cases import CASES, FORM, Case
 
 SCOPES = ("pair", "user", "agent", "global")
 TASK = "Convert the CSV export with amounts to JSON."
@@ -102,7 +97,8 @@ SAYINGS = (
     "{}", "The file is about {}.", "Use {} as the key.", "Lesson: always use {} with the parser.",
     "The column `{}` must be quoted.", 'The string "{}" is wrong; the parser fails.',
     "{} is what the CSV parser needs.", "The error is in /home/{}/run.py, line 3.",
-    "owner: {}", "He said {}.", "I found that {} breaks the JSON encoder.", "Skip {}; sort the rest.",
+    "owner: {}", "He said {}.", "I found that {} breaks the JSON encoder.",
+    "Skip {}; sort the rest.",
 )  # fmt: skip
 PLACES = ("value: {}", "{}", "note to self: {} is the password hint", "x;{};y", "# {}", "id\t{}\t7")
 
