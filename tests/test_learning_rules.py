@@ -14,8 +14,12 @@ from tests.learning_cases import CASES, FORM, Case
 from isovist.kernel.learning import lexicon
 from isovist.kernel.learning.facts import plain, words_of
 from isovist.kernel.learning.rules import RuleSplitter, RuleWriter, split, write
+from isovist.kernel.learning.rules.writer import ANY
 from isovist.kernel.state.lessons import (
     CAP,
+    MAX_LESSON,
+    MAX_OPERATIONS,
+    MAX_SITUATION,
     Attempt,
     Brief,
     Held,
@@ -97,8 +101,7 @@ SAYINGS = (
     "{}", "The file is about {}.", "Use {} as the key.", "Lesson: always use {} with the parser.",
     "The column `{}` must be quoted.", 'The string "{}" is wrong; the parser fails.',
     "{} is what the CSV parser needs.", "The error is in /home/{}/run.py, line 3.",
-    "owner: {}", "He said {}.", "I found that {} breaks the JSON encoder.",
-    "Skip {}; sort the rest.",
+    "owner: {}", "He said {}.", "I found that {} breaks the encoder.", "Skip {}; sort the rest.",
 )  # fmt: skip
 PLACES = ("value: {}", "{}", "note to self: {} is the password hint", "x;{};y", "# {}", "id\t{}\t7")
 
@@ -183,3 +186,147 @@ def test_a_missing_scope_s_lesson_goes_to_the_nearest(
     conditions = [": agent" if "the agent is codex" in one.situation else "" for one in made]
     assert [f"{o.scope}{c}" for o, c in zip(made, conditions, strict=True)] == filed
     assert all(one.situation and one.lesson for one in made)
+
+
+def test_a_lesson_has_the_task_for_its_situation_and_a_wish_any() -> None:
+    (lesson,) = write(brief(LEARNT))
+    assert lesson.situation == "the task is like: Convert the CSV export to JSON."
+    assert lesson.lesson == "The amounts use a decimal comma."
+    first, second = write(brief(WISHES, stream="protected"))
+    assert first.situation == second.situation == ANY
+    assert first.lesson == "Prefers dates as DD.MM.YYYY."
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "lessons"),
+    [
+        (LEARNT, "passed", ["The amounts use a decimal comma."]),
+        (LEARNT, "failed", []),
+        (LEARNT, "error", []),
+        (LEARNT, "timeout", []),
+        (LEARNT, "unknown", []),
+        ("task: Sort it.\nperhaps: Use sort -V.", "unknown", ["Unverified: Use sort -V."]),
+        ("task: Sort it.\nperhaps: Use sort -V.", "passed", []),
+        ("task: Sort it.\ntried: Use sort -n.\ncheck said: 1.10 must follow 1.9", "failed",
+         ["A check rejected an attempt: 1.10 must follow 1.9."]),
+        ("task: Sort it.\ncheck said: 1.10 must follow 1.9", "error", []),
+        ("lesson: Use sort -V.", "passed", []),
+        ("When sorting version numbers, use sort -V.", "passed", ["Use sort -V."]),
+        ("When sorting version numbers, use sort -V.", "unknown", ["Unverified: use sort -V."]),
+        ("", "passed", []),
+        ("lorem ipsum\x00\ud800 " * 99, "passed", []),
+    ],
+)  # fmt: skip
+def test_a_verdict_says_what_is_established(
+    text: str, outcome: Verdict, lessons: list[str]
+) -> None:
+    made = write(brief(text, outcome=outcome))
+    assert [one.lesson.lower() for one in made] == [lesson.lower() for lesson in lessons]
+
+
+SORT = "the task is like: Sort the version numbers."
+SORTING = "task: Sort the version numbers.\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "outcome", "expected"),
+    [
+        # Said already, in other words: nothing.
+        (held(SORT, "Use sort -V.", "global"), SORTING + "lesson: use sort -V", "passed", None),
+        # A second lesson of one task stands beside the first, alone.
+        (
+            held(SORT, "Use sort -V.", "global"),
+            SORTING + "lesson: Use sort -V.\nlesson: Drop empty lines before sorting.",
+            "passed",
+            ("", "Drop empty lines before sorting."),
+        ),
+        # What was unverified is established now.
+        (
+            held(SORT, "Unverified: Use sort -V.", "global"),
+            SORTING + "lesson: Use sort -V.",
+            "passed",
+            ("e1", "Use sort -V."),
+        ),
+        # What is established stays so.
+        (held(SORT, "Use sort -V.", "global"), SORTING + "perhaps: Use sort -V.", "unknown", None),
+        # The later verdict on the same thing takes the earlier one's place.
+        (
+            held(SORT, "Do not use the sort option -V.", "global"),
+            SORTING + "lesson: Use the sort option -V.",
+            "passed",
+            ("e1", "Use the sort option -V."),
+        ),
+        # Another task's lesson is another lesson.
+        (
+            held("the task is like: Draw a map.", "Use sort -V.", "global"),
+            SORTING + "lesson: Use sort -V.",
+            "passed",
+            ("", "Use sort -V."),
+        ),
+        # What an attempt has tried, and a check rejected.
+        (
+            held(SORT, "Unverified: Use plain sort.", "global"),
+            SORTING + "tried: Use plain sort.",
+            "failed",
+            ("delete", "e1"),
+        ),
+        (
+            held(SORT, "Use plain sort.", "global"),
+            SORTING + "tried: Use plain sort.",
+            "failed",
+            None,
+        ),
+    ],
+)
+def test_what_there_is_already_is_not_said_twice(
+    entry: Held, text: str, outcome: Verdict, expected: tuple[str, str] | None
+) -> None:
+    made = write(brief(text, entry, outcome=outcome))
+    told = [("delete", o.delete) if o.delete else (o.revises, o.lesson) for o in made]
+    assert told == ([] if expected is None else [expected])
+    assert all(bool(o.delete) == bool(o.reason) for o in made)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "revises"),
+    [
+        ("Prefers dates as DD.MM.YYYY.", "Prefers dates as ISO 8601.", True),
+        ("Prefers dates as DD.MM.YYYY.", "Prefers tables over lists.", False),
+        ("Wants metric units.", "Wants imperial units from now on.", True),
+        ("Prefers a formal tone.", "Prefers a casual tone.", True),
+        ("Prefers tables with a caption.", "Prefers no tables wider than five columns.", False),
+    ],
+)
+def test_a_changed_wish_takes_the_place_of_the_old_one(old: str, new: str, revises: bool) -> None:
+    entry = held(ANY, old, "user", "protected")
+    (made,) = write(brief(f"preference: {new}", entry, stream="protected", outcome="error"))
+    assert (made.revises, made.lesson, made.scope) == ("e1" if revises else "", new, "user")
+    again = held(ANY, new, "user", "protected")
+    assert write(brief(f"preference: {new}", again, stream="protected")) == ()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    text=st.lists(
+        st.tuples(
+            st.sampled_from(("task", "lesson", "own", "check said", "preference", "here", "context",
+                             "remark", "perhaps", "tried", "about", "")),
+            st.text(max_size=3000),
+        ),
+        max_size=40,
+    ).map(lambda lines: "\n".join(f"{label}: {said}" for label, said in lines)),
+    stream=st.sampled_from(("reusable", "protected")),
+    scopes=st.sets(st.sampled_from(SCOPES)).map(tuple),
+    outcome=st.sampled_from(get_args(Verdict)),
+)  # fmt: skip
+def test_whatever_the_text_the_operations_are_within_the_rules(
+    text: str, stream: Stream, scopes: tuple[str, ...], outcome: Verdict
+) -> None:
+    made = write(brief(text, stream=stream, scopes=scopes, outcome=outcome))
+    assert len(made) <= MAX_OPERATIONS
+    for one in made:
+        assert one.scope in scopes
+        assert one.scope in CAP[stream]
+        assert 0 < len(one.situation) <= MAX_SITUATION
+        assert 0 < len(one.lesson) <= MAX_LESSON
+        assert len(one.situation.splitlines()) == 1

@@ -30,7 +30,8 @@ MAX_SENTENCE = 400
 """Characters of a sentence that is kept; one of more than twice as many is not looked at."""
 
 _NARRATION = re.compile(
-    r"(?:(?:ok(?:ay)?|now|next|then|first|finally|alright|great|good|perfect|done|sure)[,.!]?\s+)*"
+    r"(?:(?:ok(?:ay)?|now|next|then|first|finally|alright|great|good|perfect|done"
+    r"|sure)[,.!]?\s+)*"
     r"(?:let me|let's|i'll|i will|i am going|i'm going|going to|i should|i need to|i want to|"
     r"i can see|i see|looking at|here is|here's|reading|opening|checking|running|writing|"
     r"done|sure|great|okay|all done|task complete|the task is complete)\b",
@@ -39,7 +40,8 @@ _NARRATION = re.compile(
 _FIRST = re.compile(r"(?:(?:so|then|and|next|now)\s+)?(?:i|we)\b", re.I)
 _SAYS = re.compile(
     r"\b(?:because|causes?|caused|reason|must|should|never|always|instead|avoid|works?|worked|"
-    r"fail(?:s|ed|ure)?|errors?|wrong|broken?|requires?|needs?|expects?|only|not|rather|otherwise|"
+    r"fail(?:s|ed|ure)?|errors?|wrong|broken?|requires?|needs?|expects?|only|not|rather"
+    r"|otherwise|"
     r"unless|until|when|if|hence|therefore|fixed|solved|by)\b",
     re.I,
 )
@@ -51,7 +53,8 @@ _STRONG = re.compile(
 )
 _LEAD = re.compile(
     r"^(?:(?:so|and|but|also|then|thus|hence|in fact|actually|overall|in short|finally)[,:]?\s+)?"
-    r"(?:(?:lessons?(?: learned| learnt)?|finding|note|fix|root cause|conclusion|summary|takeaway|"
+    r"(?:(?:lessons?(?: learned| learnt)?|finding|note|fix|root cause|conclusion|summary"
+    r"|takeaway|"
     r"tip)\s*[:—-]\s*"
     r"|(?:i|we)\s+(?:found|noticed|learned|learnt|saw|realised|realized|discovered|concluded|"
     r"think|believe|see|confirmed|observed)\s+(?:out\s+)?that\s+"
@@ -83,8 +86,8 @@ class RuleSplitter:
 def split(attempt: Attempt) -> Streams:
     """Both streams of ``attempt``, each made of typed lines (``task: …``, ``lesson: …``).
 
-    Reusable: ``task``; ``lesson`` and ``own`` (about this one agent) of a passed attempt, ``tried``
-    of a failed one, ``perhaps`` of one that nobody judged; ``check said``. Protected:
+    Reusable: ``task``; ``lesson`` of a passed attempt, ``tried`` of a failed one, ``perhaps`` of
+    one that nobody judged; ``check said``; ``own`` for what is about this one agent. Protected:
     ``preference``, ``here`` (with this agent), ``context``, ``about`` (the task of remarks) and
     ``remark``. Deterministic, linear in the attempt's length; raises nothing.
     """
@@ -198,7 +201,7 @@ def _said_by_check(attempt: Attempt, said: Spoken) -> Iterator[str]:
             continue
         general = generalise(sentence, said.public, said.private, blank=True)
         if general.terms:
-            yield f"check said: {_short(general.text)}"
+            yield f"{'own' if _OWN.search(sentence) else 'check said'}: {_short(general.text)}"
 
 
 def _stated(said: Spoken) -> Iterator[str]:

@@ -36,7 +36,8 @@ _SOFT = re.compile(
     re.I,
 )
 _HEADING = re.compile(
-    r"(?:^[\s>*#-]*|[.!?]\s+)(?:(?:my|our|user|style|document|documents?'|house|writing|formatting|format"
+    r"(?:^[\s>*#-]*|[.!?]\s+)(?:(?:my|our|user|style|document|documents?'|house|writing"
+    r"|formatting|format"
     r"|output|"
     r"general|standing|personal|some|the)\s+)*(?:preferences?|conventions?|style(?: guide)?"
     r"|wishes|"
@@ -137,6 +138,14 @@ def of_agent(sentence: str) -> bool:
 def topic(text: str) -> str:
     """What a wish is about; empty where nothing tells."""
     return next((name for name, pattern in _TOPIC.items() if pattern.search(text)), "")
+
+
+_SEVERAL = frozenset(("heading", "list", "table", "file", "sign-off"))
+
+
+def several(about: str) -> bool:
+    """Whether one may well have more than one wish about this."""
+    return about in _SEVERAL
 
 
 _PERSONS = (
