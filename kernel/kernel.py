@@ -48,6 +48,7 @@ from isovist.kernel.state.lessons import LEARNER
 from isovist.kernel.upkeep import Upkeep
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
+from isovist.storage.backend import Owed
 from isovist.storage.indexed import Tuning
 from isovist.storage.store import Store
 from isovist.syscalls.codec import decode_request, failed
@@ -250,13 +251,17 @@ class Kernel:
             await contexts.settled(user)
             await learner.settled(user)
 
+        async def scrub(now: int, owed: Owed | None) -> None:
+            learner.protected.forget()
+            await self.upkeep.scrub(now, owed)
+
         forgetting = Forgetting(
             self.store,
             self.writer,
             self._nursery,
             caches=self.models,
             snapshots=self.config.snapshots,
-            scrub=self.upkeep.scrub,
+            scrub=scrub,
             dispatch=self.dispatch,
             fail=self._fail_work,
             first=self._do_first,

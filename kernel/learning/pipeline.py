@@ -17,6 +17,7 @@ import msgspec
 import structlog
 import trio
 
+from isovist.kernel.learning.protected import Protected
 from isovist.kernel.learning.roles import Model, Splitter, Unusable, Writer
 from isovist.kernel.learning.scan import Facts, scan, scan_operations
 from isovist.kernel.log import where
@@ -53,7 +54,6 @@ QUERY = 2000
 """Characters of a task and a stream by which entries near to them are looked for."""
 NEAR, SHOWN = 64, 12
 """Entries that are looked for, and of one stream shown to its writer."""
-PAGE = 500
 AGAIN_S = 1.0
 """Seconds until the disk is asked again to keep a submission's end."""
 
@@ -98,6 +98,7 @@ class Learner:
         self._now, self._dispatch, self._fail = now, dispatch, fail
         # The guard and the scan compute: beside the loop and the writer, one text at a time.
         self._guard = trio.CapacityLimiter(1)
+        self.protected = Protected(store, self._guard)
         self._cleaning: dict[int, tuple[str, trio.Event]] = {}
         """Submissions that do not stand in the writer's queue yet: their user, and when they do."""
 
@@ -290,7 +291,7 @@ class Learner:
                 tail=work.verifier_tail,
                 claim=work.claim,
             )
-            known = await self.protected(i.own)
+            known = await self._known(report.user, i.own)
             if work.streams:
                 streams = _streams(work.streams)
             else:
@@ -299,9 +300,7 @@ class Learner:
                 await self._write(partial(self._store.save_step, report, work))
             by = by or streams.by
             cut, secrets = streams.cut, dict(streams.secrets)
-            facts = await self._in_thread(
-                Facts.of, () if self._roles.trusting else (*known, streams.protected)
-            )
+            facts = await self._facts(known, streams.protected)
             for stream in STREAMS:
                 text = streams.reusable if stream == "reusable" else streams.protected
                 if not (i.scopes[stream] and text.strip()):
@@ -336,12 +335,10 @@ class Learner:
             secrets=secrets,
         )
 
-    async def _split(self, attempt: Attempt, known: tuple[str, ...]) -> Streams:
+    async def _split(self, attempt: Attempt, known: Facts) -> Streams:
         with trio.fail_after(PATIENCE_S):
             streams = await self._roles.splitter(self._model(attempt.user)).split(attempt)
-        facts = Facts.of(()) if self._roles.trusting else None
-        if facts is None:
-            facts = await self._in_thread(Facts.of, (*known, streams.protected))
+        facts = await self._facts(known, streams.protected)
         reusable = await self._in_thread(scan, streams.reusable, facts)
         protected = await self._in_thread(scan, streams.protected, Facts.of(()))
         secrets = dict(reusable.secrets)
@@ -355,23 +352,17 @@ class Learner:
             secrets=secrets,
         )
 
+    async def _known(self, user: str, own: View) -> Facts:
+        return Facts.of(()) if self._roles.trusting else await self.protected.facts(user, own)
+
+    async def _facts(self, known: Facts, protected: str) -> Facts:
+        """What must stand in nothing reusable: what is known, and this attempt's own."""
+        if self._roles.trusting:
+            return known
+        return known | await self._in_thread(Facts.of, (protected,))
+
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         return await trio.to_thread.run_sync(partial(work, *args), limiter=self._guard)
-
-    async def protected(self, own: View) -> tuple[str, ...]:
-        """All texts of the protected stream in ``own``, which one user alone may read."""
-        if self._roles.trusting:
-            return ()
-        texts: list[str] = []
-        after = ""
-        while True:
-            query = ListQuery(limit=PAGE, now=time.time_ns(), after=after)
-            selection = self._store.select(own, query)
-            texts += [u.text for u in selection.units() if u.stream == "protected"]
-            after = selection.next
-            if not after:
-                return tuple(texts)
-            await trio.lowlevel.checkpoint()
 
     async def _near(self, view: View, stream: Stream, text: str) -> list[tuple[Held, Known]]:
         """Of the entries of ``stream`` that the pair may read those nearest to ``text``, filled up

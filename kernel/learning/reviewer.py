@@ -17,8 +17,9 @@ import trio
 
 from isovist.kernel.learning.likeness import features, same
 from isovist.kernel.learning.nearest import nearest
+from isovist.kernel.learning.protected import Protected
 from isovist.kernel.learning.review import Changed, Judge, Merge, Rescope, Review, Widen, review
-from isovist.kernel.learning.scan import Facts, scan
+from isovist.kernel.learning.scan import scan
 from isovist.kernel.log import where
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
@@ -51,8 +52,9 @@ class Judging(msgspec.Struct, frozen=True):
 class Library(Protocol):
     """What of the learner a review needs; see :class:`isovist.kernel.learning.pipeline.Learner`."""
 
+    @property
+    def protected(self) -> Protected: ...
     async def embed(self, text: str) -> Vector | None: ...
-    async def protected(self, own: View) -> tuple[str, ...]: ...
 
 
 class Reviewer:
@@ -164,12 +166,12 @@ class Reviewer:
         it comes from: more may be known as protected today than when it was written."""
         if to.users.kind == "one" or candidate.partition.users.kind != "one":
             return False
-        texts: list[str] = []
         for user in {candidate.partition.users.name, *self._users(candidate)}:
             own = (p for p in view.partitions if p.users == Axis("one", user))
-            texts += await self._library.protected(part_of(view, own))
-        facts = await trio.to_thread.run_sync(Facts.of, texts)
-        return bool((await trio.to_thread.run_sync(scan, candidate.hit.unit.text, facts)).cut)
+            facts = await self._library.protected.facts(user, part_of(view, own))
+            if (await trio.to_thread.run_sync(scan, candidate.hit.unit.text, facts)).cut:
+                return True
+        return False
 
     def _target(self, candidate: Candidate, scope: str) -> Partition | None:
         """Where an entry goes. Along an axis that it leaves open and closes now it becomes that of
