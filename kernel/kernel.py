@@ -33,7 +33,7 @@ from isovist.kernel.learning.choice import judging_for, roles_for
 from isovist.kernel.learning.loopback import Loopback
 from isovist.kernel.learning.pipeline import Learner, Roles
 from isovist.kernel.learning.reviewer import Judging, Reviewer
-from isovist.kernel.llm import Models
+from isovist.kernel.llm import Models, check_named
 from isovist.kernel.lock import Lock
 from isovist.kernel.log import where
 from isovist.kernel.memory import Memory
@@ -149,6 +149,7 @@ class Kernel:
                     gc.freeze()
                 sweep(self.config.snapshots, self.store.context_ids())
                 specs = self._specs if self._specs is not None else available(self.config)
+                check_named(specs, _named(self.config.settings))
                 if self._wants_door:
                     self._door = Door(self.config)
                 async with trio.open_nursery() as nursery:
@@ -531,6 +532,13 @@ class Kernel:
 def _tuning(settings: Settings) -> Tuning:
     tuning = Tuning(room=settings.room)
     return tuning if settings.graphs else msgspec.structs.replace(tuning, crossover=0)
+
+
+def _named(settings: Settings) -> list[str]:
+    """All models that are asked because the settings name them."""
+    fallbacks = settings.fallbacks
+    others = [name for named in fallbacks.values() for name in named]
+    return [*settings.defaults.values(), *fallbacks, *others, settings.learn.model]
 
 
 def _word_of_this_life() -> bytes:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 import structlog
 import trio
@@ -29,6 +28,15 @@ FLUSH_S = PATIENCE_S
 with it."""
 PAUSABLE = 32
 """Requests that a driver keeps while they are paused, beside those that it works on."""
+
+
+def check_named(specs: Sequence[ModelSpec], named: Iterable[str]) -> None:
+    """Raises ``ENOENT`` where a model is not there that the configuration names (empty: none)."""
+    known = {spec.name for spec in specs}
+    for name in named:
+        if name and name not in known:
+            why = f"the configuration names a model {name!r}, which is not there"
+            raise CallerError(why, errno=Errno.ENOENT, field="config")
 
 
 @dataclass(slots=True)
@@ -63,22 +71,14 @@ class Models:
         fallbacks: Mapping[str, Sequence[str]] | None = None,
         snapshots: bool = True,
     ) -> None:
-        """``defaults`` (models by agent) and ``fallbacks`` (models by model) are as configured;
-        without ``snapshots`` no driver is asked to keep states in files. Raises ``ENOENT`` where
-        one of them names a model that is not there."""
+        """``defaults`` (models by agent) and ``fallbacks`` (models by model) are as configured, and
+        :func:`check_named` has passed them; without ``snapshots`` no driver is asked to keep states
+        in files."""
         self._specs = {s.name: s for s in specs}
         # A model that somebody installed comes before the scripted one, which is always there.
         self._default = default or next((s.name for s in specs if s.driver != "scripted"), "")
         self._defaults, self._fallbacks = defaults or {}, fallbacks or {}
         self._snapshots = snapshots
-        for named in (
-            *self._defaults.values(),
-            *self._fallbacks,
-            *chain(*self._fallbacks.values()),
-        ):
-            if named not in self._specs:
-                why = f"the configuration names a model {named!r}, which is not there"
-                raise CallerError(why, errno=Errno.ENOENT, field="config")
         self._nursery = nursery
         self._dispatch = dispatch
         self._clock = clock
