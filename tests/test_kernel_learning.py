@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from isovist.kernel.learning import asked, pipeline
 from isovist.kernel.learning.agentic import AgenticWriter
 from isovist.kernel.learning.asked import ModelSplitter, ModelWriter
 from isovist.kernel.learning.pipeline import Roles
-from isovist.kernel.learning.roles import Model
+from isovist.kernel.learning.roles import Model, Writer
 from isovist.kernel.state import learning
 from isovist.kernel.state.lessons import Attempt, Brief, Operation, Streams
 from isovist.syscalls.aio import AsyncClient
@@ -193,67 +193,87 @@ async def test_a_writer_that_breaks_a_rule_is_told_of(tmp_path: Path) -> None:
 # -- forty attacks and more
 
 
-class _Model:
-    """A hostile model behind the interface of a model."""
+class Attacker:
+    """A model that answers as the ``attack`` of the moment says."""
 
     name, context = "hostile", 8192
 
-    def __init__(self, hostile: Hostile) -> None:
-        self._hostile = hostile
+    def __init__(self) -> None:
+        self.begin(ATTACKS[0])
+
+    def begin(self, attack: Attack) -> None:
+        self.attack, self._hostile = attack, Hostile(attack)
+
+    def writer(self, _: Model) -> Writer:
+        return AgenticWriter(self) if self.attack.part == "agentic" else ModelWriter(self)
 
     async def ask(
-        self, messages: Sequence[Message], *, max_tokens: int, schema: str = "",
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int,
+        schema: str = "",
         tools: Sequence[Tool] = (),
         choice: str = "auto",
-    ) -> Chatted:  # fmt: skip
+    ) -> Chatted:
         answer = self._hostile(messages, tools=bool(tools))
         return await Scripted(answer, context=self.context).ask(messages, max_tokens=max_tokens)
 
 
-def attacked(attack: Attack) -> Roles:
-    model = _Model(Hostile(attack))
-
-    def writer(_: Model) -> ModelWriter | AgenticWriter:
-        return AgenticWriter(model) if attack.part == "agentic" else ModelWriter(model)
-
-    return Roles(splitter=lambda _: ModelSplitter(model), writer=writer, by="hostile")
-
-
 @pytest.mark.promise("protected.stays", "secrets.never", "kernel.survives")
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_whatever_a_model_answers_the_promises_hold(
-    attack: Attack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All attacks over one store, one after the other, so that each may build on those before."""
     monkeypatch.setattr(learning, "AGAIN", 1_000_000)
     monkeypatch.setattr(pipeline, "PATIENCE_S", 0.5)
     monkeypatch.setattr(asked, "PATIENCE_S", 0.5)
+    model = Attacker()
+    hostile = Roles(splitter=lambda _: ModelSplitter(model), writer=model.writer, by="hostile")
+    assert len(ATTACKS) >= 40
     async with (
-        running(tmp_path, roles=attacked(attack)) as kernel,
+        running(tmp_path, roles=hostile, learn=BY_HAND) as kernel,
         client(kernel, "operator", operator=True) as operator,
         client(kernel, "coder") as coder,
     ):
         await granted(operator, "coder")
         await coder.remember(f"Ana lives in {STORED}", user="ana", stream="protected")
-        await coder.learn_submit(
-            ATTEMPT.task, ATTEMPT.trajectory, user="ana", outcome="passed",
-            verifier_tail=ATTEMPT.tail,
-        )  # fmt: skip
-        report = await ended(coder)
-        if attack.end in ("something", "nothing"):
-            assert report.state == "done"
-        else:  # an answer about an entry can be read only where there is one
-            assert report.state == "parked" or report.denied
-        kept = await entries(operator)
-        for value in attack.never:
-            assert not any(value in f"{e.situation}\n{e.lesson}" for e in kept), value
-        seen = await entries(coder, user="bo")
-        for value in (*attack.never, *attack.stays, STORED):
-            assert not any(value in f"{e.situation}\n{e.lesson}" for e in seen), value
-        assert all(e.scope in ("pair", "user") for e in kept if e.stream == "protected")
-        # The kernel and everybody else go on.
-        reply = await coder.chat("Are you there?", user="bo", model="scripted")
-        assert reply.finish in ("stop", "length")
+        for attack in ATTACKS:
+            model.begin(attack)
+            await coder.learn_submit(
+                ATTEMPT.task, ATTEMPT.trajectory, user="ana", outcome="passed",
+                verifier_tail=ATTEMPT.tail,
+            )  # fmt: skip
+            report = await ended(coder)
+            if attack.end in ("something", "nothing"):
+                assert report.state == "done", attack.name
+            else:  # an answer about an entry can be read only where there is one
+                assert report.state == "parked" or report.denied, attack.name
+            kept = [e async for e in every_entry(operator)]
+            text = "\n".join(f"{e.situation}\n{e.lesson}" for e in kept)
+            assert not [value for value in attack.never if value in text], attack.name
+            seen = [e async for e in every_entry(coder, user="bo")]
+            text = "\n".join(f"{e.situation}\n{e.lesson}" for e in seen)
+            stays = (*attack.never, *attack.stays, STORED)
+            assert not [value for value in stays if value in text], attack.name
+            cap = {e.scope for e in kept if e.stream == "protected"}
+            assert cap <= {"pair", "user"}, attack.name
+            kernel.state.validate()
+            # The kernel and everybody else go on.
+            reply = await coder.chat("Are you there?", user="bo", model="scripted", memory=False)
+            assert reply.finish in ("stop", "length")
         assert (await coder.remember("one more", user="bo")).version == 1
+
+
+async def every_entry(k: AsyncClient, **more: Any) -> AsyncIterator[Entry]:
+    after = ""
+    while True:
+        page = await k.learn_list(after=after, **more)
+        for entry in page.entries:
+            yield entry
+        after = page.next
+        if not after:
+            return
 
 
 # -- persons
