@@ -960,7 +960,8 @@ class Contexts(Reply, frozen=True, array_like=True, kw_only=True, tag=133):
 
 class Submissions(Reply, frozen=True, array_like=True, kw_only=True, tag=134):
     """``known``: of ``learn.submit``, that this very submission was there already. ``waiting``
-    counts the submissions of all pairs that are not at their end."""
+    counts the submissions of this pair that are not at their end; for the operator those of the
+    user that it names, or of all."""
 
     submissions: tuple[Submission, ...]
     user: str = ""

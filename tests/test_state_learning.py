@@ -415,6 +415,22 @@ def test_only_the_pair_and_the_operator_hear_of_a_submission(at: Desk) -> None:
     assert told(OPERATOR, user="bob").errno == Errno.ENOENT
 
 
+@pytest.mark.promise("view.noninterference")
+def test_how_much_others_hand_in_is_no_agents_to_know(at: Desk) -> None:
+    begun(at)
+    filed(at, submit(at, user="bob"))
+    for channel, who, count in (
+        (MAIL, {"user": "ana"}, 1),
+        (MAIL, {"user": "bob"}, 1),
+        (PLAN, {"user": "ana"}, 0),
+        (OPERATOR, {}, 2),
+        (OPERATOR, {"user": "bob"}, 1),
+    ):
+        at.ask(channel, m.LearnStatus(**who))
+        at.tell(ev.SubmissionsFound, key=at.one(ins.FindSubmissions).key, submissions=())
+        assert at.reply().waiting == count, (channel, who)
+
+
 # -- limits
 
 

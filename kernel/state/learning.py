@@ -141,9 +141,12 @@ class Lessons:
             ev.Concluded: self._concluded,
         }
 
-    def waiting(self) -> int:
-        """Submissions that are not at their end."""
-        return len(self._queue) + (self._job is not None)
+    def waiting(self, user: str = "", agent: str = "") -> int:
+        """Submissions that are not at their end, of a pair; an empty name stands for all."""
+        job = [(self._job.id, self._job.user, self._job.agent)] if self._job else []
+        return sum(
+            user in ("", whose) and agent in ("", by) for _, whose, by in (*job, *self._queue)
+        )
 
     # -- requests
 
@@ -187,9 +190,7 @@ class Lessons:
             raise CallerError("retry needs the id of a submission", field="id")
         resolved = self._state.users.resolve(channel.who, request.user)
         call = self._state.open(channel, frame, request, resolved)
-        user, agent = resolved.user, call.agent
-        if acts_as_itself(channel.who):
-            user, agent = request.user or "", ""
+        user, agent = self._whose(call)
         call.to(Step.LOOKUP, self._state.now)
         self._state.emit(ins.FindSubmissions(call.key, request.id, user, agent, request.limit))
 
@@ -264,16 +265,20 @@ class Lessons:
         self._reply(call, found)
         self._next()
 
-    def _may_see(self, call: Call, one: Submission) -> bool:
+    def _whose(self, call: Call) -> tuple[str, str]:
+        """(user, agent) of whose submissions the caller may hear; an empty name stands for all. How
+        much others hand in is no agent's to know."""
         if acts_as_itself(self._state.channels[call.channel].who):
-            return not call.request.user or one.user == call.request.user
-        return call.resolved is not None and (one.user, one.agent) == (
-            call.resolved.user,
-            call.agent,
-        )
+            return call.request.user or "", ""
+        return call.resolved.user if call.resolved else "", call.agent
+
+    def _may_see(self, call: Call, one: Submission) -> bool:
+        user, agent = self._whose(call)
+        return user in ("", one.user) and agent in ("", one.agent)
 
     def _reply(self, call: Call, found: tuple[Submission, ...], known: bool = False) -> None:
         job = self._job.id if self._job else ""
+        user, agent = self._whose(call)
         self._state.finish(
             call,
             m.Submissions(
@@ -285,7 +290,7 @@ class Lessons:
                 user=call.resolved.user if call.resolved else "",
                 rule=call.resolved.rule if call.resolved else "",
                 known=known,
-                waiting=self.waiting(),
+                waiting=self.waiting(user, agent),
             ),
         )  # fmt: skip
 
