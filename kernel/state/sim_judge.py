@@ -16,8 +16,11 @@ from typing import Any, TypeVar
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.sim_erasure import ErasureBooks
+from isovist.kernel.state.sim_learning import LearningBooks
 from isovist.kernel.state.sim_recall import RecallBooks
+from isovist.kernel.state.sim_taught import LEARNED, by_hand, told
 from isovist.kernel.state.sim_world import MS, SECOND, Store
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
@@ -31,23 +34,27 @@ SAVES = 8
 """Saves and drops of contexts that a channel may have under way."""
 CHOOSY = (m.Search, m.Chat, m.Prefetch)
 """They say which legs to wait for."""
-BOTH = (m.MemorySearch, m.SessionSearch)
+BOTH = (m.MemorySearch, m.SessionSearch, m.LearnLessons)
 """They wait for both."""
 RECALL = (m.MemoryRead, m.FullContext, m.MemoryFiles, m.ForgetMatching)
 AUDITED = (*CHOOSY, *BOTH, *RECALL)
 """Each of them leaves a record."""
-READERS = (*AUDITED, m.Read, m.MemoryList, m.ViewOf)
+READERS = (*AUDITED, m.Read, m.MemoryList, m.ViewOf, m.LearnList)
 CHANGES = (m.Update, m.Forget, m.Expire, m.Rescope, m.ForgetMatching)
+HANDS = (m.LearnEdit, m.LearnDelete)
+"""Changes of entries by hand."""
 CONTEXTS = (m.ContextSave, m.ContextLoad, m.ContextList, m.ContextDrop)
-SERVED = (*READERS, *CHANGES, m.Remember, *CONTEXTS)
+SERVED = (
+    *READERS, *CHANGES, m.Remember, *CONTEXTS, *HANDS, m.LearnSubmit, m.LearnStatus, m.LearnConsent
+)  # fmt: skip
 """Requests that are for a user."""
 OPERATORS = (
     m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
-    m.Statistics, m.Schedule, m.Metering,
+    m.Statistics, m.Schedule, m.Metering, m.LearnReview,
 )  # fmt: skip
 """Requests that the operator alone may make."""
 TELLING = (
-    m.Found, m.Units, m.Chatted, m.ViewShown, m.Rounds, m.Files, m.Prefetched
+    m.Found, m.Units, m.Chatted, m.ViewShown, m.Rounds, m.Files, m.Prefetched, m.Lessons
 )  # fmt: skip
 """Replies that tell what is in a view."""
 
@@ -59,6 +66,11 @@ class Violation(AssertionError):
 def demand(holds: object, what: str) -> None:
     if not holds:
         raise Violation(what)
+
+
+def keep(broken: str) -> None:
+    """Books give the rule that is broken, or an empty text."""
+    demand(not broken, broken)
 
 
 @dataclass
@@ -171,6 +183,7 @@ class Judge:
         limit: int,
         grants: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
         groups: Mapping[tuple[str, str], tuple[str, ...]],
+        learning: Learning,
         quotas: bool = False,
     ) -> None:
         self.store, self.slots, self.limit, self.quotas = store, slots, limit, quotas
@@ -199,6 +212,8 @@ class Judge:
         self._held: set[Asked] = set()
         self._lives: dict[tuple[str, int], Life] = defaultdict(Life)
         self._deaths: Counter[str] = Counter()
+        self._learning = LearningBooks(store, learning, self._pair_sees, self._accepted)
+        self._learns = self._learning.watches()
         self._deadlines: list[tuple[int, int, Asked]] = []
         self._audited: set[str] = set()
         self._to_audit = 0
@@ -224,6 +239,7 @@ class Judge:
                 i.key, (i.context.user, i.context.agent, i.context.name)
             ),
             ins.DropContext: lambda i: self._saves(i.key, (i.user, i.agent, i.name)),
+            ins.FileSubmission: self._file,
             ins.Disconnect: self._disconnect,
             ins.Report: self._report,
         }
@@ -232,6 +248,7 @@ class Judge:
 
     def before(self, event: ev.Event, fault: str) -> None:
         self._now, self._audit, self.clock = None, None, event.now
+        self._learning.before(event)
         if isinstance(event, ev.Attached):
             _, user, revoked = self._bound.get(event.pid, ("", "", False))
             bound = "" if revoked else user
@@ -253,7 +270,9 @@ class Judge:
         """``key``: the number under which an arrived request is outstanding, 0 if it is not."""
         if isinstance(event, ev.Arrived) and key and key not in self.keys:
             self._open(key)
-        elif isinstance(event, ev.Retrieved | ev.Rendered | ev.DriverDone | ev.Owned):
+        elif isinstance(
+            event, ev.Retrieved | ev.Rendered | ev.DriverDone | ev.Owned | ev.SourcesFound
+        ):
             self._now = self.keys.get(event.key)
         elif isinstance(event, ev.Committed | ev.WriteFailed):
             op = event.outcome.op
@@ -274,8 +293,10 @@ class Judge:
             watch = self._watch.get(type(instruction))
             if watch is not None:
                 watch(instruction)
-        broken = self._erasure.after(event, out)
-        demand(not broken, broken)
+            if learns := self._learns.get(type(instruction)):
+                keep(learns(instruction))
+        keep(self._erasure.after(event, out))
+        keep(self._learning.after(event, out))
         if isinstance(event, ev.DriverDied):
             hopeless = event.fatal or self._deaths[event.model] >= 4
             for asked in dying:
@@ -297,6 +318,7 @@ class Judge:
         demand(len(self._audited) == self._to_audit, "a search or chat without its record")
         broken = self._erasure.drained()
         demand(not broken, broken)
+        keep(self._learning.drained())
         # Word statistics count what is stored, so what is stored must be what lives.
         now = self._wall + self.clock
         for partition, units in self.store.units.items():
@@ -354,8 +376,12 @@ class Judge:
             asked.deadline = asked.at + 120 * SECOND
         if asked.deadline is not None:
             heappush(self._deadlines, (asked.deadline, key, asked))
-        if isinstance(request, READERS) and not _says_yes(request):
+        if isinstance(request, READERS) and not _says_yes(request) and not _operates(asked):
             self._hold(asked, request)
+        elif isinstance(request, m.LearnReview):
+            self._learning.reviews.asked(asked, request)
+        elif isinstance(request, m.LearnConsent) and request.choice and asked.user:
+            self._learning.chose(asked.user, request.choice, asked)
 
     def _accept(self, asked: Asked) -> None:
         """A request is accepted: its user is known to the channel, and it will leave a record."""
@@ -420,17 +446,21 @@ class Judge:
     def _refusal(self, asked: Asked, answer: m.Failed) -> None:
         request, errno, who = asked.request, answer.errno, asked.who
         if errno == Errno.EAGAIN:
-            writes = isinstance(request, (m.Remember, m.Import, *CHANGES))
+            writes = isinstance(request, (m.Remember, m.Import, *CHANGES, *HANDS))
             full = who.open >= self.limit or (writes and who.writes >= self.limit)
             full = full or (self.quotas and isinstance(request, m.Chat))
             full = full or (isinstance(request, CONTEXTS) and self._busy(asked, request))
+            full = full or self._learning.full(request, asked.channel)
             demand(full, "EAGAIN below the limit")
         elif errno == Errno.EPERM and answer.field == "user":
             demand(asked.user is None, f"{_name(asked)} was refused a user that it may serve")
         elif errno == Errno.EPERM and isinstance(request, OPERATORS):
             demand(not who.operator, f"the operator may not {_name(asked)}")
         elif errno == Errno.EPERM:
-            demand(isinstance(request, m.Spawn), f"{_name(asked)}: {answer.message}")
+            named = isinstance(request, m.LearnEdit) and request.agent and not _operates(asked)
+            wider = not who.operator and self._learning.widens(asked.user or "", request)
+            spawned = isinstance(request, m.Spawn)
+            demand(spawned or named or wider, f"{_name(asked)}: {answer.message}")
 
     def _gone(self, channel: int) -> None:
         who = self.channels.pop(channel, None)
@@ -483,6 +513,9 @@ class Judge:
                 # It came and failed at once: the dense leg has lost a vector for good.
                 self._accept(asked)
             self._audited_as(asked, message)
+        elif isinstance(message, m.Submissions) and not was_open:
+            # Its user wants nothing learned, so there is nothing to wait for.
+            self._accept(asked)
 
     def _sound(self, asked: Asked, reply: m.AnyReply) -> None:
         request = asked.request
@@ -519,12 +552,15 @@ class Judge:
         elif isinstance(reply, m.Matched):
             broken = self._recall.matched(asked, reply)
             demand(not broken, f"{_name(asked)}: {broken}")
+        elif isinstance(reply, LEARNED):
+            broken = told(self._learning, asked, reply)
+            demand(not broken, f"{_name(asked)}: {broken}")
         elif isinstance(request, CONTEXTS):
             self._context(asked, reply)
         elif isinstance(reply, m.ReceiptShown):
             broken = self._recall.receipt(asked, reply)
             demand(not broken, f"{_name(asked)}: {broken}")
-        elif isinstance(request, (m.Remember, *CHANGES)):
+        elif isinstance(request, (m.Remember, *CHANGES, *HANDS)):
             self._acknowledged(asked, reply)
         elif isinstance(reply, m.Imported) and isinstance(request, m.Import):
             settled = reply.stored + reply.known + len(reply.failed)
@@ -606,6 +642,12 @@ class Judge:
             demand(not op.receipt, f"{op}: nobody asked for a receipt")
             self._number(op.partition, op.seq)
             return
+        if asked is None and not isinstance(op, Vectors):
+            keep(self._learning.change(op))
+            self._number(op.partition, op.seq)
+            if isinstance(op, Move):
+                self._number(op.to, op.to_seq)
+            return
         if asked is None or asked.request is None or isinstance(op, Vectors):
             raise Violation(f"{op} that nobody asked for")
         asked.commit = op
@@ -620,6 +662,8 @@ class Judge:
         elif isinstance(op, Put):
             demand((op.user, op.agent) == pair, f"{op} in another's name")
             demand(op.partition == self._audience(asked), f"{op} in the wrong scope")
+        elif isinstance(asked.request, HANDS):
+            self._by_hand(asked, op)
         else:
             # One that has left, and came back elsewhere by an import, is refused there.
             there = op.id in self.store.units.get(op.partition, {})
@@ -632,7 +676,34 @@ class Judge:
         self._number(op.partition, op.seq)
         if isinstance(op, Move):
             self._number(op.to, op.to_seq)
-            self._moves(asked, op)
+            if not isinstance(asked.request, HANDS):
+                self._moves(asked, op)
+
+    def _by_hand(self, asked: Asked, op: Op) -> None:
+        """Who changes an entry sees it, and it is the own user's alone, or the operator does it."""
+        sees = _operates(asked) or op.partition in visible(asked)
+        demand(sees, f"{_name(asked)} changes what it does not see")
+        keep(by_hand(self._learning, asked, op))
+        if isinstance(op, Drop):
+            keep(self._recall.drop(asked, op))
+        if isinstance(op, Move) and op.to.users.kind != "one":
+            held = self.store.units.get(op.partition, {}).get(op.id)
+            may = self._may(asked, op.to, held.put.stream if held else "reusable")
+            demand(may, f"{op} without the right to")
+
+    def _file(self, i: ins.FileSubmission) -> None:
+        asked = self._now
+        if asked is None or not isinstance(asked.request, m.LearnSubmit):
+            raise Violation("a submission that nobody handed in")
+        one = i.submission
+        pair = (one.user, one.agent, one.outcome)
+        demand(pair == (asked.user, asked.who.agent, asked.request.outcome), f"{i} for another")
+        keep(self._learning.filed(i, asked.channel))
+
+    def _pair_sees(self, user: str, agent: str) -> tuple[Partition, ...]:
+        asked = Asked(0, 0, Who(agent, False, 0, ""), None, 0, user=user)
+        asked.groups = (self._in("users", user), self._in("agents", agent))
+        return visible(asked)
 
     def _number(self, partition: Partition, seq: int) -> None:
         self._accepted[partition] += 1
@@ -737,7 +808,8 @@ class Judge:
         self._held.discard(asked)
         if asked.early and isinstance(asked.request, READERS):
             waited = self.clock - asked.at
-            demand(waited >= asked.request.barrier_ms * MS, f"{_name(asked)} went on early")
+            patience = getattr(asked.request, "barrier_ms", 2000)
+            demand(waited >= patience * MS, f"{_name(asked)} went on early")
 
     def _retrieve(self, i: ins.Retrieve) -> None:
         asked = self.keys[i.key]
@@ -747,7 +819,14 @@ class Judge:
         if isinstance(asked.request, m.Export | m.Import):
             demand(asked.who.operator and reader == ("", ""), "a view of the whole store")
             return
-        if i.turn == 2 and isinstance(i.query, ReadQuery) and isinstance(asked.request, CHANGES):
+        if isinstance(asked.request, (m.LearnList, *HANDS)) and _operates(asked):
+            whole = {partition for partition, number in self._accepted.items() if number}
+            demand(set(i.view.partitions) <= whole and reader == ("", ""), "a view of everything")
+            return
+        if isinstance(asked.request, m.LearnLessons):
+            # A scope at a time, so that none takes another's room.
+            demand(set(i.view.partitions) <= set(visible(asked)), f"{_name(asked)} sees more")
+        elif i.turn == 2 and isinstance(i.query, ReadQuery) and isinstance(asked.request, CHANGES):
             # Not in the view: then it is looked for in the groups, to be changed if it is its own.
             elsewhere = {p for p, n in self._accepted.items() if n and _may_hold_its_own(asked, p)}
             demand(set(i.view.partitions) == elsewhere, f"{_name(asked)} looks elsewhere")
@@ -990,6 +1069,12 @@ class Judge:
 
     def _report(self, i: ins.Report) -> None:
         raise Violation(f"the kernel reports a bug of its own: {i.message} {i.story}")
+
+
+def _operates(asked: Asked) -> bool:
+    """Whether the operator asks, as itself, for what it alone is told of all users."""
+    mine = asked.who.operator and asked.who.agent == "operator"
+    return mine and isinstance(asked.request, (m.LearnList, m.LearnStatus, *HANDS))
 
 
 def _says_yes(request: object) -> bool:

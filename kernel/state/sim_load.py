@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from isovist.kernel.state.sim_study import BAD as BAD_STUDY
+from isovist.kernel.state.sim_study import Study
 from isovist.kernel.state.sim_world import Chance
 from isovist.scheduler.choice import POLICIES
 from isovist.syscalls import messages as m
@@ -144,6 +146,7 @@ BAD: tuple[tuple[type[m.Call], dict[str, Any], str], ...] = (
     (m.ContextSave, {"name": "x", **_user(), "model": "nobody"}, "model"),
     (m.ContextLoad, {"name": ""}, "name"),
     (m.ContextDrop, {"name": "tab\t"}, "name"),
+    *BAD_STUDY,
 )
 """(syscall, fields, the field at fault): each ends at once in an error that names the field."""
 
@@ -172,6 +175,7 @@ class Load:
         self.receipts: list[str] = []
         self.agreed: list[tuple[int, m.Request]] = []
         """(channel, request) of what was shown to be forgotten, now with its word."""
+        self.study = Study(self)
         makers: dict[Callable[[Peer], m.Request], float] = {
             self._remember: 20, self._search: 12, self._read: 4, self._list: 3, self._update: 5,
             self._forget: 4, self._chat: 14, self._why: 3, self._cancel: 6, self._session: 4,
@@ -184,13 +188,21 @@ class Load:
             self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
             self._statistics: 0.5, self._schedule: 2, self._metering: 1,
             self._context_save: 6, self._context_load: 5, self._contexts: 1, self._context_drop: 2,
+            **self.study.makers(),
         }  # fmt: skip
         self._makers = tuple(makers)
+        self._offices = (
+            self._forget_user, self._agree, self._agree, self._grant, self._group,
+            self.study.review, self.study.consent,
+        )  # fmt: skip
         # Each seed has its own taste.
         self._weights = [weight * rng.choice((0.3, 1, 1, 3)) for weight in makers.values()]
 
     def request(self, peer: Peer) -> m.Request:
         """A request that may be refused for who asks, never for its shape."""
+        if peer.operator and self.rng.random() < 0.25:
+            # It does what nobody else may, and says the word to what it was shown.
+            return self.rng.choice(self._offices)(peer)
         (make,) = self.rng.choices(self._makers, self._weights)
         return make(peer)
 
@@ -206,7 +218,7 @@ class Load:
 
     # -- fields
 
-    def _who(self, peer: Peer) -> dict[str, Any]:
+    def who(self, peer: Peer) -> dict[str, Any]:
         """The fields that all requests have."""
         fields: dict[str, Any] = {}
         chance = self.rng.random()
@@ -226,7 +238,7 @@ class Load:
             "on_stale": self.rng.choice(("reply", "reply", "error")),
         }
 
-    def _unit(self) -> str:
+    def unit(self) -> str:
         return self.rng.choice(self.units) if self.units and self.rng.random() < 0.9 else "u0"
 
     def _expiry(self) -> str:
@@ -246,54 +258,54 @@ class Load:
             stream=self.rng.choice(("reusable", "protected")),
             session=self.rng.choice(("", "s1", "s2")),
             round=self.rng.randrange(4),
-            meta={"source": self._unit()} if self.rng.random() < 0.1 else {},
+            meta={"source": self.unit()} if self.rng.random() < 0.1 else {},
             expires_at=self._expiry() if self.rng.random() < 0.3 else None,
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _search(self, peer: Peer) -> m.Request:
         mode: Any = self.rng.choice(("hybrid", "bm25", "dense", "rrf"))
-        return m.Search(query=self.rng.choice(TEXTS), mode=mode, **self._how(), **self._who(peer))
+        return m.Search(query=self.rng.choice(TEXTS), mode=mode, **self._how(), **self.who(peer))
 
     def _read(self, peer: Peer) -> m.Request:
-        return m.Read(id=self._unit(), **self._who(peer))
+        return m.Read(id=self.unit(), **self.who(peer))
 
     def _list(self, peer: Peer) -> m.Request:
-        return m.MemoryList(limit=self.rng.randrange(1, 500), **self._who(peer))
+        return m.MemoryList(limit=self.rng.randrange(1, 500), **self.who(peer))
 
     def _update(self, peer: Peer) -> m.Request:
         version, text = self.rng.choice((1, 1, 2, 3)), self.rng.choice(TEXTS)
-        return m.Update(id=self._unit(), version=version, text=text, **self._who(peer))
+        return m.Update(id=self.unit(), version=version, text=text, **self.who(peer))
 
     def _forget(self, peer: Peer) -> m.Request:
-        return m.Forget(id=self._unit(), **self._who(peer))
+        return m.Forget(id=self.unit(), **self.who(peer))
 
     def _patience(self) -> dict[str, Any]:
         return {"barrier_ms": self.rng.choice((0, 20, 2000, 60_000))}
 
     def _memory_search(self, peer: Peer) -> m.Request:
         k, query = self.rng.choice((1, 8, 50)), self.rng.choice(TEXTS)
-        return m.MemorySearch(query=query, k=k, **self._patience(), **self._who(peer))
+        return m.MemorySearch(query=query, k=k, **self._patience(), **self.who(peer))
 
     def _memory_read(self, peer: Peer) -> m.Request:
         session = self.rng.choice(self.sessions) if self.sessions else "s0"
         return m.MemoryRead(
-            session=session if self.rng.random() < 0.8 else self._unit(),
+            session=session if self.rng.random() < 0.8 else self.unit(),
             round=self.rng.randrange(4),
             window=self.rng.randrange(3),
             **self._patience(),
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _session_search(self, peer: Peer) -> m.Request:
         compact, query = self.rng.random() < 0.5, self.rng.choice(TEXTS)
-        return m.SessionSearch(query=query, compact=compact, **self._patience(), **self._who(peer))
+        return m.SessionSearch(query=query, compact=compact, **self._patience(), **self.who(peer))
 
     def _full_context(self, peer: Peer) -> m.Request:
-        return m.FullContext(limit=self.rng.choice((1, 20, 100_000)), **self._who(peer))
+        return m.FullContext(limit=self.rng.choice((1, 20, 100_000)), **self.who(peer))
 
     def _files(self, peer: Peer) -> m.Request:
-        return m.MemoryFiles(limit=self.rng.choice((1, 120, 40_000)), **self._who(peer))
+        return m.MemoryFiles(limit=self.rng.choice((1, 120, 40_000)), **self.who(peer))
 
     def _prefetch(self, peer: Peer) -> m.Request:
         return m.Prefetch(
@@ -302,7 +314,7 @@ class Load:
             budget=self.rng.choice((None, 0, 3)),
             wait=self.rng.choice(WAITS),
             **self._patience(),
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _forget_matching(self, peer: Peer) -> m.Request:
@@ -312,7 +324,7 @@ class Load:
             offset=self.rng.choice((0, 0, 1)),
             confirm=self.rng.choice(("", "", "", "w0")),
             **self._patience(),
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _agree(self, peer: Peer) -> m.Request:
@@ -344,7 +356,7 @@ class Load:
             logprobs=self.rng.choice((-1, -1, 0, 2)),
             **self.rng.choice(ANSWERS),
             **self._how(),
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _context_save(self, peer: Peer) -> m.Request:
@@ -354,18 +366,18 @@ class Load:
             name=self.rng.choice(NAMES),
             messages=(Message("user", f"{peer.agent} says {self.said}"),),
             model=self.rng.choice(("", *self.models)),
-            **self._who(peer),
+            **self.who(peer),
         )
 
     def _context_load(self, peer: Peer) -> m.Request:
         warm = self.rng.random() < 0.8
-        return m.ContextLoad(name=self.rng.choice(NAMES), warm=warm, **self._who(peer))
+        return m.ContextLoad(name=self.rng.choice(NAMES), warm=warm, **self.who(peer))
 
     def _contexts(self, peer: Peer) -> m.Request:
-        return m.ContextList(**self._who(peer))
+        return m.ContextList(**self.who(peer))
 
     def _context_drop(self, peer: Peer) -> m.Request:
-        return m.ContextDrop(name=self.rng.choice(NAMES), **self._who(peer))
+        return m.ContextDrop(name=self.rng.choice(NAMES), **self.who(peer))
 
     def _why(self, peer: Peer) -> m.Request:
         return m.Why(call=self.rng.choice(self.calls) if self.calls else "c0")
@@ -378,12 +390,12 @@ class Load:
         return m.SessionOpen(user=user, replace=self.rng.random() < 0.4)
 
     def _whoami(self, peer: Peer) -> m.Request:
-        return m.Whoami(**self._who(peer))
+        return m.Whoami(**self.who(peer))
 
     def _spawn(self, peer: Peer) -> m.Request:
         agent = self.rng.choice(("", "", peer.agent, *AGENTS[:2]))
         stdio = self.rng.random() < 0.1
-        return m.Spawn(program=self.rng.choice(AGENTS), agent=agent, stdio=stdio, **self._who(peer))
+        return m.Spawn(program=self.rng.choice(AGENTS), agent=agent, stdio=stdio, **self.who(peer))
 
     def _pid(self) -> int:
         return self.rng.choice(self.pids) if self.pids else 1
@@ -420,14 +432,14 @@ class Load:
     def _expire(self, peer: Peer) -> m.Request:
         at = self._expiry() if self.rng.random() < 0.7 else None
         version = self.rng.choice((1, 1, 2, 3))
-        return m.Expire(id=self._unit(), version=version, at=at, **self._who(peer))
+        return m.Expire(id=self.unit(), version=version, at=at, **self.who(peer))
 
     def _rescope(self, peer: Peer) -> m.Request:
         version, scope = self.rng.choice((1, 1, 2, 3)), self.rng.choice(SCOPES[7:]) or "pair"
-        return m.Rescope(id=self._unit(), version=version, scope=scope, **self._who(peer))
+        return m.Rescope(id=self.unit(), version=version, scope=scope, **self.who(peer))
 
     def _view(self, peer: Peer) -> m.Request:
-        return m.ViewOf(barrier_ms=self.rng.choice((0, 20, 2000)), **self._who(peer))
+        return m.ViewOf(barrier_ms=self.rng.choice((0, 20, 2000)), **self.who(peer))
 
     def _group(self, peer: Peer) -> m.Request:
         of, name = self.rng.choice((*GROUPS, ("users", "new")))
@@ -464,10 +476,10 @@ class Load:
             Partition(Axis("group", "team"), ALL), Partition(Axis("group", "nobody"), ALL),
         ))  # fmt: skip
         line = Line(
-            format=1, id=self.rng.choice((self._unit(), f"u{self.rng.randrange(1 << 30)}")),
+            format=1, id=self.rng.choice((self.unit(), f"u{self.rng.randrange(1 << 30)}")),
             version=self.rng.choice((1, 2)), users=partition.users, agents=partition.agents,
             user=user, agent=agent, text=self.rng.choice(TEXTS), kind="note", stream="reusable",
-            said_at=0, stored_at=0, supersedes=self.rng.choice(("", "", self._unit())),
+            said_at=0, stored_at=0, supersedes=self.rng.choice(("", "", self.unit())),
         )  # fmt: skip
         return msgspec.json.encode(line).decode()
 

@@ -18,6 +18,8 @@ import msgspec
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.drivers import ModelConfig
+from isovist.kernel.state.sim_learned import Learned
+from isovist.kernel.state.sim_learner import Learner
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
@@ -49,6 +51,7 @@ from isovist.syscalls.records import (
     Logprob,
     Partition,
     SavedContext,
+    Stream,
     ToolCall,
     Unit,
     View,
@@ -111,6 +114,10 @@ class Held:
     dense: bool = False
     expires_at: int | None = None
 
+    @property
+    def stream(self) -> Stream:
+        return "reusable" if self.put.stream == "reusable" else "protected"
+
 
 def _lives(held: Held, now: int) -> bool:
     return held.expires_at is None or held.expires_at > now
@@ -136,11 +143,20 @@ class Store:
         self.contexts: dict[tuple[str, str, str], Context] = {}
         self.saved: list[object] = []
         """The messages of every context that was ever stored."""
+        self.learned = Learned()
         self.lapsed: set[str] = set()
         """Units that were told to have expired."""
         self._same: dict[object, str] = {}
 
     def apply(self, op: Op) -> Outcome:
+        if not self.learned.takes(op):
+            return self.refuse(op, Errno.ENOENT)
+        outcome = self._apply(op)
+        if not outcome.errno:
+            self.learned.wrote(op, outcome.id)
+        return outcome
+
+    def _apply(self, op: Op) -> Outcome:
         units = self.units.setdefault(op.partition, {})
         if isinstance(op, Vectors):
             held = units.get(op.id)
@@ -154,7 +170,8 @@ class Store:
                 return self.refuse(op, Errno.ENOENT)
             if op.round == NEXT_ROUND:
                 op = msgspec.structs.replace(op, round=self._next_round(op.handle))
-            same = (op.partition, op.agent, op.user, op.text, op.kind, op.session, op.round)
+            same = (op.partition, op.agent, op.user, op.text, op.kind, op.session, op.round,
+                    op.stream)  # fmt: skip
             older = units.get(self._same.get(same, ""))
             if older is not None and not _lives(older, op.stored_at):
                 older = None
@@ -165,7 +182,7 @@ class Store:
                 return self.refuse(op, Errno.EEXIST)
             self._same[same] = op.id
             self.owners[op.id] = (op.user, op.agent)
-            if op.id in self.places:
+            if op.id in self.places and op.born_at:
                 self.reborn.add(op.id)
             self.places.setdefault(op.id, set()).add(op.partition)
             units[op.id] = Held(op, op.text, op.seq, op.version, expires_at=op.expires_at)
@@ -204,6 +221,9 @@ class Store:
             return self.refuse(op, Errno.EEXIST)
         there[op.id] = units.pop(op.id)
         self.places[op.id].add(op.to)
+        if op.owner is not None:
+            user, agent = self.owners[op.id] = op.owner
+            held.put = msgspec.structs.replace(held.put, user=user, agent=agent)
         held.version, held.wrote = op.version + 1, op.to_seq
         self.results[op.to, op.to_seq] = (op.id, held.version, op.to_seq)
         return self._done(op, op.id, held.version, chunks=() if held.dense else (held.text,))
@@ -236,6 +256,8 @@ class Store:
         )
         for outcome in gone:
             del self.units[outcome.op.partition][outcome.id]
+            self.learned.leave(outcome.id)
+        self.learned.forget(user)
         self.contexts = {key: one for key, one in self.contexts.items() if key[0] != user}
         self._forgotten(receipt, *sorted(mine))
         return gone
@@ -301,6 +323,8 @@ class Store:
 
     @staticmethod
     def _answers(query: Query, put: Put) -> bool:
+        if isinstance(query, SearchQuery | ListQuery) and query.kinds:
+            return put.kind in query.kinds
         if isinstance(query, ReadQuery):
             return put.id == query.id
         if isinstance(query, RoundsQuery):
@@ -384,17 +408,17 @@ class World:
             ins.FindLapsed: self._find_lapsed,
             ins.Scrub: self._begin_scrub,
             ins.Flush: lambda i: self.after(self.delay(), self._scrub),
-            ins.SaveGrant: self._save,
-            ins.SaveGroup: self._save,
-            ins.Backup: self._save,
+            ins.SaveGrant: self.save,
+            ins.SaveGroup: self.save,
+            ins.Backup: self.save,
             ins.SaveContext: self._save_context,
             ins.DropContext: self._drop_context,
             ins.FindContext: self._find_context,
             ins.ListContexts: self._list_contexts,
             ins.Snapshot: self._keep,
             ins.Restore: self._keep,
-            ins.Meter: lambda i: self._soon(ev.Metered, key=i.key, usage=()),
-            ins.Measure: lambda i: self._soon(ev.Measured, key=i.key, figures={}),
+            ins.Meter: lambda i: self.soon(ev.Metered, key=i.key, usage=()),
+            ins.Measure: lambda i: self.soon(ev.Measured, key=i.key, figures={}),
             ins.Audit: lambda i: self.records.__setitem__(i.record.call, i.record),
             ins.StartDriver: self._start_driver,
             ins.StopDriver: self._stop_driver,
@@ -405,6 +429,8 @@ class World:
             ins.StartProcess: self._start_process,
             ins.KillProcess: lambda i: self.end(i.pid, -9, "killed"),
         }
+        self.learner = Learner(self)
+        self._hands |= self.learner.instructions()
 
     def carry_out(self, instruction: ins.Instruction) -> None:
         hand = self._hands.get(type(instruction))
@@ -419,11 +445,11 @@ class World:
             return int(SECOND * 0.1 * 4000 ** self.rng.random())
         return int(10 * US * 500 ** self.rng.random())
 
-    def _soon(self, event: type[ev.Event], **fields: Any) -> None:
+    def soon(self, event: type[ev.Event], **fields: Any) -> None:
         """Tell an event after a delay, and now and then once more."""
-        self.after(self.delay(), lambda: self._tell(event, **fields))
+        self.after(self.delay(), lambda: self.say(event, **fields))
 
-    def _tell(self, event: type[ev.Event], **fields: Any) -> None:
+    def say(self, event: type[ev.Event], **fields: Any) -> None:
         if self.chance(self.faults.double):
             self.after(self.delay(), lambda: self.tell(event, **fields))
         self.tell(event, **fields)
@@ -452,7 +478,7 @@ class World:
 
     def _told(self, outcome: Outcome) -> None:
         self._leave_lane(outcome.op.partition)
-        self._tell(ev.WriteFailed if outcome.errno else ev.Committed, outcome=outcome)
+        self.say(ev.WriteFailed if outcome.errno else ev.Committed, outcome=outcome)
         if outcome.chunks:
             op = outcome.op
             partition, seq = (op.to, op.to_seq) if isinstance(op, Move) else (op.partition, op.seq)
@@ -466,13 +492,13 @@ class World:
         if self.chance(self.faults.vectors):
             # An embedder that gives up never gets as far as the store.
             outcome = Outcome(op=op, errno=Errno.EIO, message="simulated embedder")
-            self._tell(ev.WriteFailed, outcome=outcome)
+            self.say(ev.WriteFailed, outcome=outcome)
         else:
             self._enter_lane(op)
 
     def _retrieve(self, i: ins.Retrieve) -> None:
         if self.chance(self.faults.retrieve):
-            self._soon(ev.WorkFailed, key=i.key, errno=Errno.EIO, message="simulated")
+            self.soon(ev.WorkFailed, key=i.key, errno=Errno.EIO, message="simulated")
             return
         lagging = ("dense",) if self.chance(self.faults.retrieve) else ()
         early = self.store.select(i.view, i.query)
@@ -481,26 +507,26 @@ class World:
             late = early if self.rng.random() < 0.5 else self.store.select(i.view, i.query)
             if isinstance(i.query, ListQuery) and self.rng.random() < 0.3:
                 late = Selection(candidates=late.candidates, next="more")
-            self._tell(ev.Retrieved, key=i.key, turn=i.turn, selection=late, lagging=lagging)
+            self.say(ev.Retrieved, key=i.key, turn=i.turn, selection=late, lagging=lagging)
 
         self.after(self.delay(), answer)
 
     def _owned(self, i: ins.Owned) -> None:
-        self._soon(ev.Owned, key=i.key, units=self.store.owned(i.user))
+        self.soon(ev.Owned, key=i.key, units=self.store.owned(i.user))
 
     def _purge(self, i: ins.Purge) -> None:
         if self.chance(self.faults.write):
-            self._soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
+            self.soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
         else:
             outcomes = self.store.purge(i.user, i.receipt)
-            self._soon(ev.Purged, key=i.key, user=i.user, outcomes=outcomes)
+            self.soon(ev.Purged, key=i.key, user=i.user, outcomes=outcomes)
 
     def _find_receipt(self, i: ins.FindReceipt) -> None:
-        self._soon(ev.ReceiptFound, key=i.key, receipt=self.store.receipts.get(i.receipt))
+        self.soon(ev.ReceiptFound, key=i.key, receipt=self.store.receipts.get(i.receipt))
 
     def _find_lapsed(self, i: ins.FindLapsed) -> None:
         units, soonest = self.store.expired(i.at, i.limit)
-        self._soon(ev.Lapsed, look=i.look, units=units, soonest=soonest)
+        self.soon(ev.Lapsed, look=i.look, units=units, soonest=soonest)
 
     def _begin_scrub(self, i: ins.Scrub) -> None:
         self.after(SECOND // (10 if i.soon else 1), lambda: self.tell(ev.Scrubbing))
@@ -510,16 +536,16 @@ class World:
             self.after(self.delay(), self._scrub)
             return
         self.store.scrub()
-        self._soon(ev.ReceiptsIssued)
+        self.soon(ev.ReceiptsIssued)
 
     def _lookup(self, i: ins.Lookup) -> None:
-        self._soon(ev.LookedUp, key=i.key, record=self.records.get(i.call))
+        self.soon(ev.LookedUp, key=i.key, record=self.records.get(i.call))
 
-    def _save(self, i: ins.SaveGrant | ins.SaveGroup | ins.Backup) -> None:
+    def save(self, i: ins.SaveGrant | ins.SaveGroup | ins.Backup | ins.SaveConsent) -> None:
         if self.chance(self.faults.write):
-            self._soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
+            self.soon(ev.WorkFailed, key=i.key, errno=Errno.ENOSPC, message="simulated")
         else:
-            self._soon(ev.Saved, key=i.key)
+            self.soon(ev.Saved, key=i.key)
 
     # -- contexts
 
@@ -528,29 +554,29 @@ class World:
 
         def write() -> None:
             if self.chance(self.faults.write):
-                self._tell(ev.WorkFailed, key=i.key, errno=Errno.EDQUOT, message="simulated")
+                self.say(ev.WorkFailed, key=i.key, errno=Errno.EDQUOT, message="simulated")
                 return
             key = context.user, context.agent, context.name
             replaced = key in self.store.contexts
             self.store.saved.append(context.messages)
             self.store.contexts[key] = context
-            self._tell(ev.ContextSaved, key=i.key, context=context, bytes=1, replaced=replaced)
+            self.say(ev.ContextSaved, key=i.key, context=context, bytes=1, replaced=replaced)
 
         self.after(self.delay(), write)
 
     def _drop_context(self, i: ins.DropContext) -> None:
         def write() -> None:
             if self.chance(self.faults.write):
-                self._tell(ev.WorkFailed, key=i.key, errno=Errno.EIO, message="simulated")
+                self.say(ev.WorkFailed, key=i.key, errno=Errno.EIO, message="simulated")
                 return
             found = self.store.contexts.pop((i.user, i.agent, i.name), None) is not None
-            self._tell(ev.ContextDropped, key=i.key, found=found)
+            self.say(ev.ContextDropped, key=i.key, found=found)
 
         self.after(self.delay(), write)
 
     def _find_context(self, i: ins.FindContext) -> None:
         found = self.store.contexts.get((i.user, i.agent, i.name))
-        self._soon(ev.ContextFound, key=i.key, context=found, state=self.rng.random() < 0.7)
+        self.soon(ev.ContextFound, key=i.key, context=found, state=self.rng.random() < 0.7)
 
     def _list_contexts(self, i: ins.ListContexts) -> None:
         kept = tuple(
@@ -558,21 +584,21 @@ class World:
             for (user, agent, name), one in sorted(self.store.contexts.items())
             if (user, agent) == (i.user, i.agent)
         )
-        self._soon(ev.ContextsListed, key=i.key, contexts=kept)
+        self.soon(ev.ContextsListed, key=i.key, contexts=kept)
 
     def _keep(self, i: ins.Snapshot | ins.Restore) -> None:
         """A driver that hangs says nothing; one that is dead has nothing."""
         if not self.chance(self.faults.deaf):
-            self._soon(ev.ContextKept, key=i.key, tokens=self.rng.choice((0, 7)))
+            self.soon(ev.ContextKept, key=i.key, tokens=self.rng.choice((0, 7)))
 
     # -- models
 
     def _render(self, i: ins.Render) -> None:
         if self.chance(self.faults.render):
-            self._soon(ev.WorkFailed, key=i.key, errno=Errno.EMSGSIZE, message="simulated")
+            self.soon(ev.WorkFailed, key=i.key, errno=Errno.EMSGSIZE, message="simulated")
             return
         shown = tuple((c, 1) for c in i.selection.candidates[: min(i.units, i.budget)])
-        self._soon(
+        self.soon(
             ev.Rendered, key=i.key, prompt=f"prompt {i.key}", prompt_tokens=10,
             shown=shown, injected_tokens=len(shown), counter="simulated",
             block=" ".join(c.hit.unit.id for c, _ in shown),
@@ -589,7 +615,7 @@ class World:
 
     def _come_up(self, life: Life, context: int) -> None:
         if not life.dead:
-            self._tell(ev.DriverUp, model=life.model, gen=life.gen, context=context)
+            self.say(ev.DriverUp, model=life.model, gen=life.gen, context=context)
 
     def _life(self, model: str, gen: int) -> Life | None:
         life = self._lives.get(model)
@@ -612,12 +638,12 @@ class World:
             return
         life.dead = True
         last, about = life, {"model": life.model, "gen": life.gen}
-        self._tell(ev.DriverDied, **about, reason="simulated death", fatal=fatal)
+        self.say(ev.DriverDied, **about, reason="simulated death", fatal=fatal)
         for key in sorted(last.running):
             # Some come so late that the request is with the next life by then.
             late = self.delay() * self.rng.choice((1, 64))
-            self.after(late, partial(self._tell, ev.Token, **about, key=key, text="late "))
-            self._soon(ev.DriverDone, **about, key=key)
+            self.after(late, partial(self.say, ev.Token, **about, key=key, text="late "))
+            self.soon(ev.DriverDone, **about, key=key)
 
     def _decode(self, i: ins.Decode) -> None:
         life = self._life(i.model, i.gen)
@@ -664,7 +690,7 @@ class World:
     def _done(self, life: Life, key: int, finish: str, said: int = 0, errno: int = 0) -> None:
         if not life.dead and key in life.running:
             life.running.remove(key)
-            self._tell(
+            self.say(
                 ev.DriverDone, model=life.model, gen=life.gen, key=key, finish=finish,
                 output_tokens=said, errno=errno, message="simulated" if errno else "",
                 calls=self._called(life, key), logprobs=self._logged(life, key, said),
@@ -695,7 +721,7 @@ class World:
         process.started = True
         if self.chance(self.faults.start / 2):
             process.gone = True
-            self._tell(ev.SpawnFailed, pid=process.pid, errno=Errno.ENOEXEC, message="simulated")
+            self.say(ev.SpawnFailed, pid=process.pid, errno=Errno.ENOEXEC, message="simulated")
             return
         process.channel = self.attach(process)
         if process.doomed is None and self.chance(self.faults.start / 2):
@@ -703,7 +729,7 @@ class World:
         if process.doomed is not None:
             self.end(process.pid, *process.doomed)
         else:
-            self._tell(ev.Spawned, pid=process.pid)
+            self.say(ev.Spawned, pid=process.pid)
 
     def end(self, pid: int, status: int, reason: str) -> None:
         """A process ends; its exit and the end of its channel come in any order. One that has
@@ -715,8 +741,8 @@ class World:
             process.doomed = (status, reason)
             return
         process.gone = True
-        self._soon(ev.Exited, pid=pid, status=status, reason=reason, stderr=("last words",))
-        self._soon(ev.Detached, channel=process.channel, why=reason)
+        self.soon(ev.Exited, pid=pid, status=status, reason=reason, stderr=("last words",))
+        self.soon(ev.Detached, channel=process.channel, why=reason)
 
     def write_stderr(self) -> None:
         """Some process writes to its standard error."""

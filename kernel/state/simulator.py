@@ -25,6 +25,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits, State
 from isovist.kernel.state.drivers import ModelConfig
+from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.scheduling import Scheduling
 from isovist.kernel.state.sim_judge import Judge, Violation
 from isovist.kernel.state.sim_load import AGENTS, GROUPS, Load, Peer
@@ -50,6 +51,12 @@ QUOTAS: tuple[dict[str, dict[str, Limit]], ...] = (
     {},
     {"agent": {"*": Limit(calls=4, queue=2)}, "user": {"ana": Limit(tokens=3000)}},
 )
+"""One of these is a run's."""
+LEARNING = (
+    Learning(), Learning(review_after=0), Learning(review_after=3), Learning(review_after=1),
+    Learning(scopes=("pair", "user", "global"), consent="own", review_after=2),
+    Learning(writer="off"),
+)  # fmt: skip
 """One of these is a run's."""
 MOST_EVENTS = 200
 """Events per step after which a world that should calm down is given up."""
@@ -116,7 +123,10 @@ class Simulation:
             for n in range(rng.randrange(1, 4))
         )
         quotas = rng.choice(QUOTAS)
+        learning = rng.choice(LEARNING)
+        self.world = World(rng, Faults.draw(rng), models, self.tell, self.after)
         limit = rng.choice((3, 16, 256))
+        unlearned = self.world.learner.begin()
         self.state = State(
             secret=b"simulated",
             models=models,
@@ -130,12 +140,14 @@ class Simulation:
                 priorities={"agent": {"plan": 3}},
                 quotas=quotas,
             ),
+            learning=learning,
+            unlearned=unlearned,
         )
-        self.world = World(rng, Faults.draw(rng), models, self.tell, self.after)
         self.world.attach = self._attach_process
         self.load = Load(rng, tuple(model.name for model in models))
+        self.load.study.submissions += [id_ for id_, *_ in unlearned]
         slots = {model.name: model.slots for model in models}
-        self.judge = Judge(self.world.store, slots, limit, GRANTS, GROUPS, bool(quotas))
+        self.judge = Judge(self.world.store, slots, limit, GRANTS, GROUPS, learning, bool(quotas))
         self.peers: list[Peer] = []
         self._channels = 0
         self._shown: dict[tuple[int, int], m.ForgetMatching | m.ForgetUser] = {}
@@ -195,6 +207,9 @@ class Simulation:
             "queued": sum(len(d.policy) + len(d.running) for d in state.drivers._all),
             "lacking": sum(len(p.lacking) for p in partitions),
             "heaps": sum(len(heap) for p in partitions for heap in p.waiters.values()),
+            "filing": len(state.lessons._filing),
+            "submissions": state.lessons.waiting() if state.lessons._up else 0,
+            "reviews": int(state.reviewing._running is not None),
             "processes": sum(e.state != "exited" for e in state.processes._table.values()),
         }  # fmt: skip
         if any(left.values()):
@@ -238,6 +253,8 @@ class Simulation:
             self.after(self.world.delay(), lambda: self._detach(channel, why))
         elif isinstance(instruction, ins.Commit) and hasattr(instruction.op, "id"):
             self.load.units.append(instruction.op.id)
+            if getattr(instruction.op, "learned", None) is not None:
+                self.load.study.entries.append(instruction.op.id)
             if handle := getattr(instruction.op, "handle", ""):
                 self.load.sessions.append(handle)
         elif isinstance(instruction, ins.Audit):
@@ -246,6 +263,8 @@ class Simulation:
             self.load.receipts.append(instruction.message.receipt)
         elif isinstance(instruction, ins.Reply) and isinstance(instruction.message, m.Matched):
             self._matched(instruction.channel, instruction.call, instruction.message)
+        elif isinstance(instruction, ins.FileSubmission):
+            self.load.study.submissions.append(instruction.submission.id)
         elif isinstance(instruction, ins.StartProcess):
             self.load.pids.append(instruction.pid)
         elif isinstance(instruction, ins.Reply) and isinstance(instruction.message, m.Welcome):
