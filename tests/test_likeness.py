@@ -316,6 +316,8 @@ TWO: list[Pair] = [
     ("rain", "The roof leaks.", "rain", "The roof seems to leak."),
     ("rain", "The roof leaks.", "rain", "The roof rarely leaks."),
     # -- who does what to what
+    ("changing dressings", "Unless the wound is dry, warm the wound.",
+     "changing dressings", "Unless the wound is dry, warm the dressing."),
     ("copying", "Copy local to remote.", "copying", "Copy remote to local."),
     ("clocks", "Convert the time from UTC to local.",
      "clocks", "Convert the time from local to UTC."),

@@ -34,6 +34,8 @@ Lists = frozenset[frozenset[str]]
 class Features(msgspec.Struct, frozen=True):
     """What one entry says. Sets of tokens: words by their stems, ``=`` before an exact value.
 
+    ``repeated`` are words that stand in the lesson more than once.
+
     ``marks`` are those of situation and lesson, each with ``s`` or ``l`` before it, and ``clauses``
     the words that follow a binding one. ``denied`` are the words that follow a negation, ``inner``
     those of them that do so in a condition, ``subject`` those that stand before one, ``only`` those
@@ -44,6 +46,7 @@ class Features(msgspec.Struct, frozen=True):
 
     situation: frozenset[str]
     lesson: frozenset[str]
+    repeated: frozenset[str]
     marks: frozenset[str]
     hedges: frozenset[str]
     clauses: dict[str, frozenset[str]]
@@ -81,6 +84,7 @@ def features(situation: str, lesson: str) -> Features:
     return Features(
         situation=where,
         lesson=what,
+        repeated=frozenset(word for word, count in Counter(to).items() if count > 1) & what,
         marks=frozenset(marks),
         hedges=frozenset(token for token in (*at, *to) if token[0] == "~"),
         clauses=clauses,
@@ -107,10 +111,18 @@ def same(a: Features, b: Features) -> bool:
     slack = frozenset() if a.denied else frozenset({"%all"})  # "not all" is not "none"
     return (
         a.situation ^ b.situation <= slack
-        and a.lesson ^ b.lesson <= slack | a.situation & b.situation
+        and _more(a, b) <= slack
+        and _more(b, a) <= slack
         and _agree(a, b)
         and not _swapped(a, b)
     )
+
+
+def _more(a: Features, b: Features) -> frozenset[str]:
+    """Words that the lesson of ``a`` has more than that of ``b``. It may say again what the
+    situation has said, but not in place of a word that the other one repeats."""
+    more = a.lesson - b.lesson
+    return more - a.situation if b.repeated <= a.repeated else more
 
 
 def conflict(a: Features, b: Features) -> str:
