@@ -22,6 +22,8 @@ BOUND = frozenset({"+not", "+unless", "+except", "+even", "+before", "+after", "
 situation's own."""
 BINDING = frozenset({"+if", "+unless", "+except", "+even", "+before", "+after", "+until", "+than"})
 """Marks that a condition follows."""
+_MOVED = 80
+"""Words that may stand elsewhere; of two texts in which more do nothing is known."""
 _EXCHANGED = 2
 """By how many things beside them two words must have changed places to count as exchanged."""
 
@@ -298,8 +300,11 @@ def _swapped(a: Features, b: Features) -> bool:
 
 def _exchanged(a: Places, b: Places, lists: Lists, others: Lists) -> bool:
     both = lists & others
-    for x, y in combinations(sorted(a.keys() & b.keys()), 2):
-        if a[x] == b[x] or a[y] == b[y] or any(x in items and y in items for items in both):
+    moved = sorted(x for x in a.keys() & b.keys() if a[x] != b[x])
+    if len(moved) > _MOVED:
+        return True
+    for x, y in combinations(moved, 2):
+        if any(x in items and y in items for items in both):
             continue
         if _adjoin(a, x, y) and _adjoin(b, x, y):
             continue  # "sort the sheets", "the sheets are sorted"
