@@ -17,6 +17,8 @@ from isovist.kernel.state.lessons import (
     MAX_SITUATION,
     Known,
     Operation,
+    Part,
+    Proposed,
     Verdict,
     entry_text,
     line_of,
@@ -27,7 +29,14 @@ from isovist.kernel.state.lessons import (
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.operations import Drop, Move, Put, Replace
-from isovist.syscalls.records import Message, Stream, Submission, partition_of
+from isovist.syscalls.records import (
+    Axis,
+    Message,
+    Partition,
+    Stream,
+    Submission,
+    partition_of,
+)
 
 ALL = ("pair", "user", "agent", "global")
 SAID = (Message("user", "convert it"),)
@@ -317,6 +326,8 @@ def test_what_will_not_mend_is_parked_at_once_and_may_be_tried_again(at: Desk) -
     key = at.one(ins.FindSubmissions).key
     at.tell(ev.SubmissionsFound, key=key, submissions=(parked,))
     assert at.one(ins.Conclude).report.state == "queued"
+    assert at.all(ins.Learn) == []
+    at.tell(ev.Concluded, id=one.id)
     assert at.one(ins.Learn).id == one.id
     at.ask(MAIL, m.LearnStatus(id=one.id, retry=True, user="ana"))
     running = Submission(**{f: getattr(one, f) for f in one.__struct_fields__})
@@ -338,6 +349,52 @@ def test_a_full_disk_takes_no_lesson_away(at: Desk) -> None:
     assert end(at).added == 1
 
 
+def test_what_was_stored_before_a_full_disk_is_not_stored_again(at: Desk) -> None:
+    """Else what its reader deletes in between would come back."""
+    one = begun(at)
+    plan = think(at, one, add(), add(lesson="another"))
+    first, second = keep(at, plan)
+    at.commit(first)
+    at.refuse(second, Errno.ENOSPC)
+    assert at.one(ins.Postponed).id == one.id
+    assert at.all(ins.Report) == []
+    at.sleep(SECOND)
+    (again,) = keep(at, plan)
+    assert again.id == second.id
+    at.commit(again)
+    report = end(at)
+    assert (report.added, report.entries) == (2, (first.id, second.id))
+
+
+def test_a_move_waits_for_what_the_disk_refused_to_revise(at: Desk) -> None:
+    shown: dict[Stream, tuple[Known, ...]] = {"reusable": (known("pair"),)}
+    plan = think(at, begun(at), add(revises="e1", scope="agent"), shown=shown)
+    change, move = keep(at, plan)
+    at.refuse(change, Errno.EIO)
+    at.refuse(move, Errno.ESTALE)
+    at.sleep(SECOND)
+    change, move = keep(at, plan)
+    at.commit(change, version=4)
+    at.commit(move, version=5)
+    report = end(at)
+    assert (report.revised, report.denied) == (1, 0)
+
+
+def test_what_was_done_before_it_was_parked_is_not_done_again(at: Desk) -> None:
+    one = begun(at)
+    plan = think(at, one, add(), add(lesson="another"))
+    first, second = keep(at, plan)
+    at.commit(first)
+    at.refuse(second, Errno.EIO)
+    at.sleep(SECOND)
+    at.tell(ev.Stuck, id=one.id, errno=22, message="unreadable", lasting=True, report=one)
+    parked = end(at)
+    at.ask(MAIL, m.LearnStatus(id=one.id, retry=True, user="ana"))
+    at.tell(ev.SubmissionsFound, key=at.one(ins.FindSubmissions).key, submissions=(parked,))
+    at.tell(ev.Concluded, id=one.id)
+    assert [op.id for op in keep(at, plan)] == [second.id]
+
+
 def test_late_and_doubled_words_change_nothing(at: Desk) -> None:
     one = begun(at)
     plan = think(at, one, add())
@@ -350,8 +407,57 @@ def test_late_and_doubled_words_change_nothing(at: Desk) -> None:
             fields |= {"report": one, "writer": "x", "operations": {}, "shown": {}}
         assert at.tell(event, **fields) == []
     at.commit(op)
-    end(at)
+    # Nor when all is done and its end is not durable yet.
+    for event in (ev.PlanKept, ev.Stuck):
+        fields = {"id": one.id, "report": one}
+        fields |= {"plan": plan.plan} if event is ev.PlanKept else {"errno": 5}
+        assert at.tell(event, **fields) == []
+    at.tell(ev.Concluded, id=one.id)
     assert at.tell(ev.Concluded, id=one.id) == []
+    assert at.state.lessons.waiting() == 0
+
+
+def test_a_plan_is_made_once(at: Desk) -> None:
+    one = begun(at)
+    think(at, one, add())
+    operations: dict[Stream, tuple[Operation, ...]] = {"reusable": (add(),)}
+    thought = {"id": one.id, "report": one, "writer": "x", "operations": operations, "shown": {}}
+    assert at.tell(ev.Thought, **thought) == []
+
+
+def test_a_submission_that_is_told_of_twice_waits_once(at: Desk) -> None:
+    begun(at)
+    asked = submit(at, PLAN)
+    filed(at, asked)
+    assert filed(at, asked) == []
+    assert at.state.lessons.waiting() == 2
+
+
+def test_a_parked_one_begins_again_once(at: Desk) -> None:
+    """Two people may ask for that, and the end of the first try be told again."""
+    one = begun(at)
+    at.tell(ev.Stuck, id=one.id, errno=22, message="x", lasting=True, report=one)
+    parked = end(at)
+    keys = []
+    for _ in range(2):
+        at.ask(MAIL, m.LearnStatus(id=one.id, retry=True, user="ana"))
+        keys.append(at.one(ins.FindSubmissions).key)
+    at.tell(ev.SubmissionsFound, key=keys[0], submissions=(parked,))
+    assert at.reply(at.frame - 1).submissions[0].state == "queued"
+    at.tell(ev.SubmissionsFound, key=keys[1], submissions=(parked,))
+    assert at.reply().field == "id"
+    at.tell(ev.Concluded, id=one.id)
+    assert at.one(ins.Learn).id == one.id
+    at.tell(ev.Concluded, id=one.id)
+    assert at.state.lessons.waiting() == 1
+    keep(at, think(at, one))
+    assert end(at).state == "done"
+
+
+def test_what_waits_is_left_by_a_kernel_that_does_not_learn() -> None:
+    desk = Desk(learning=Learning(writer="off"), unlearned=(("l1", "ana", "mail"),))
+    assert desk.tell(ev.LearnerUp) == []
+    assert desk.state.lessons.waiting() == 1
 
 
 def test_a_submission_that_is_gone_ends_without_a_word(at: Desk) -> None:
@@ -393,9 +499,109 @@ def test_who_wants_nothing_learned_has_nothing_kept(at: Desk) -> None:
     assert (refused.errno, refused.field) == (Errno.EPERM, "choice")
     assert at.ask(OPERATOR, m.LearnConsent(choice="own", user="ana")) is None
     at.tell(ev.Saved, key=at.one(ins.SaveConsent).key)
-    assert submit(at).submission.state == "queued"
-    filed(at, ins.FileSubmission(0, waiting, m.LearnSubmit(task="t", trajectory=SAID), 1))
+    filed(at, submit(at))
     assert at.one(ins.Learn).scopes["reusable"] == ("pair", "user")
+
+
+def test_a_choice_holds_for_what_is_planned_already(at: Desk) -> None:
+    one = begun(at)
+    plan = think(at, one, add(), add(scope="user"))
+    at.ask(MAIL, m.LearnConsent(choice="own", user="ana"))
+    (op,) = keep(at, plan)
+    assert op.partition == partition_of("user", "ana", "mail")
+    at.commit(op)
+    report = end(at)
+    assert (report.added, report.denied) == (1, 1)
+    assert any("shares no more" in why for why in report.reasons)
+    plan = think(at, begun(at), add(scope="user"))
+    at.ask(MAIL, m.LearnConsent(choice="nothing", user="ana"))
+    assert keep(at, plan) == []
+    assert end(at).state == "refused"
+
+
+def test_the_newest_choice_holds_whatever_the_disk_tells_first(at: Desk) -> None:
+    at.ask(MAIL, m.LearnConsent(choice="nothing", user="ana"))
+    at.tell(ev.Saved, key=at.one(ins.SaveConsent).key)
+    at.ask(OPERATOR, m.LearnConsent(choice="share", user="ana"))
+    wider = at.one(ins.SaveConsent).key
+    at.ask(MAIL, m.LearnConsent(choice="nothing", user="ana"))
+    newest = at.one(ins.SaveConsent).key
+    at.tell(ev.Saved, key=wider)
+    assert at.ask(MAIL, m.LearnConsent(user="ana")).choice == "nothing"
+    at.tell(ev.Saved, key=newest)
+    assert at.ask(MAIL, m.LearnConsent(user="ana")).choice == "nothing"
+
+
+# -- reviews
+
+
+def part(id_: str = "e1", scope: str = "user", stream: Stream = "reusable") -> Part:
+    return Part(id=id_, version=3, partition=partition_of(scope, "ana", "mail"), stream=stream)
+
+
+def test_a_proposal_that_names_nothing_ends_no_review(at: Desk) -> None:
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    nothing = (Proposed(parts=(), to=partition_of("global", "", "")), Proposed(parts=()))
+    at.tell(ev.ReviewMade, proposals=nothing, changed=1)
+    assert at.all(ins.Report) == []
+    at.tell(ev.ReviewKept)
+    assert [change.why for change in at.reply().changes] == ["no entry is named"] * 2
+
+
+def test_the_end_of_an_earlier_review_ends_no_other(at: Desk) -> None:
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    at.tell(ev.ReviewMade)
+    at.tell(ev.ReviewKept)
+    assert isinstance(at.reply(), m.Reviewed)
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    assert at.tell(ev.ReviewKept) == []
+    proposed = Proposed(parts=(part(),), to=partition_of("global", "ana", "mail"))
+    at.tell(ev.ReviewMade, proposals=(proposed,))
+    assert isinstance(at.one(ins.Commit).op, Move)
+
+
+# -- what is read and changed by hand
+
+TEAM = {("users", "team"): ("ana",), ("agents", "bots"): ("mail",)}
+
+
+def lesson(partition: Partition, words: str = "mind it") -> Put:
+    return Put(
+        partition=partition, seq=1, id="e1", text=entry_text("any", words), kind="lesson",
+        agent="mail", user="ana", stream="reusable", said_at=0, stored_at=0,
+    )  # fmt: skip
+
+
+def test_lessons_out_of_a_group_are_not_delivered_to_who_has_left() -> None:
+    at = Desk(groups=TEAM)
+    at.ask(MAIL, m.LearnLessons(task="t", user="ana"))
+    frame = at.frame
+    # All that the group opens is asked before what is open to all.
+    while (place := at.one(ins.Retrieve).view.partitions[0]).users.kind != "all":
+        at.select(*[lesson(place)] if place.users.kind == "group" else [])
+    at.ask(OPERATOR, m.GroupChange(name="team", of="users", remove=("ana",)))
+    assert at.reply(frame).errno == Errno.EAGAIN
+
+
+def test_who_has_left_a_group_changes_nothing_there() -> None:
+    at = Desk(groups=TEAM)
+    at.ask(MAIL, m.LearnEdit(id="e1", version=1, lesson="other", user="ana"))
+    frame, asked = at.frame, at.one(ins.Retrieve)
+    at.select(lesson(Partition(Axis("one", "ana"), Axis("group", "bots"))))
+    at.ask(OPERATOR, m.GroupChange(name="bots", of="agents", remove=("mail",)))
+    at.tell(ev.SourcesFound, key=asked.key, turn=asked.turn, sources={"e1": ("rules", ())})
+    assert at.reply(frame).errno == Errno.ENOENT
+
+
+def test_a_delivery_keeps_to_its_budget() -> None:
+    line = line_of("any", "w" * 120)
+    exact = len(f"# Learned memory: pair\n{line}\n")
+    for budget, many in ((exact, 1), (exact - 1, 0)):
+        at = Desk()
+        request = m.LearnLessons(task="t", user="ana", scopes=("pair",), budget=budget)
+        at.ask(MAIL, request)
+        at.select(lesson(partition_of("pair", "ana", "mail"), "w" * 120))
+        assert [len(file.text) for file in at.reply().files] == [exact] * many
 
 
 def test_only_the_pair_and_the_operator_hear_of_a_submission(at: Desk) -> None:

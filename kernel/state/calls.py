@@ -78,6 +78,8 @@ class Call:
     id: str = ""
     resolved: Resolved | None = None
     view: View | None = None
+    part: View | None = None
+    """The part of its view that the next question is put to (``None``: all of it)."""
     legs: tuple[Leg, ...] = ()
     """The legs that the barrier waits for."""
     barrier: Barrier = READY

@@ -55,7 +55,6 @@ from isovist.syscalls.records import (
     Origin,
     Partition,
     Reader,
-    View,
     partition_of,
 )
 
@@ -75,7 +74,6 @@ Sources = dict[str, tuple[str, tuple[Origin, ...]]]
 class Delivery:
     """One call for lessons: the partitions still to be asked, and what was taken of each."""
 
-    view: View
     left: list[Partition]
     taken: list[tuple[Partition, list[Candidate]]] = field(default_factory=list)
 
@@ -124,10 +122,9 @@ class Entries:
             left = [
                 p for p in call.view.partitions if not request.scopes or p.scope in request.scopes
             ]
-            call.work = Delivery(call.view, left)
-        delivery = _delivery(call)
+            call.work = Delivery(left)
         # One scope after the other, so that none takes another's room.
-        call.view = part_of(delivery.view, delivery.left[:1])
+        call.part = part_of(call.view, _delivery(call).left[:1])
         return SearchQuery(
             text=check_text(request.task, "task", MAX_TASK)[:QUERY],
             k=max(FEWEST, min(request.budget // TYPICAL, HIGHEST)),
@@ -150,7 +147,7 @@ class Entries:
             return
         partition = delivery.left.pop(0)
         taken: list[Candidate] = []
-        room = request.budget - len(_header(partition))
+        room = request.budget - len(_header(partition)) - 1
         for candidate in call.selection.candidates:
             size = len(line_of(*parts_of(candidate.hit.unit.text))) + 1
             if size <= room:
@@ -328,6 +325,8 @@ class Entries:
             raise CallerError(
                 "what other users read is the operator's to change", errno=Errno.EPERM, field="id"
             )
+        if call.view is None or found.partition not in call.view.partitions:
+            raise not_found()  # its reader has left a group meanwhile
         accept, now = self._state.barrier.accept, self._state.calendar()
         if isinstance(request, m.LearnDelete):
             return self._state.forgetting.drop(call, found, accept(found.partition))

@@ -356,6 +356,13 @@ class Conclude(Instruction, frozen=True, gc=False):
     report: Submission
 
 
+class Postponed(Instruction, frozen=True, gc=False):
+    """A submission waits to be learned from, since the world was at fault; to be logged."""
+
+    id: str
+    why: str
+
+
 class SaveConsent(Instruction, frozen=True, gc=False):
     """Make a choice durable; send ``Saved``."""
 

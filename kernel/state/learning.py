@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -86,25 +87,44 @@ class Learning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     review_after: int = 200
 
 
+class Phase(Enum):
+    """What is waited for: ``Thought``, ``PlanKept``, the last of its changes, ``Concluded``. Words
+    of an earlier phase come too late, and change nothing."""
+
+    THINK = auto()
+    KEEP = auto()
+    DO = auto()
+    END = auto()
+
+
+Change = tuple[str, type[Op]]
+"""The entry that is changed, and how."""
+
+
 @dataclass(slots=True)
 class Job:
     """The submission that is worked on. ``pending``: the changes handed out and not yet answered.
-    ``gone``: its user was forgotten meanwhile, so nothing more comes of it."""
+    ``settled``: those of its plan that are answered for good, in this try or before; ``refused``:
+    entries of which the disk has refused one in this try. ``gone``: its user was forgotten
+    meanwhile, so nothing more comes of it."""
 
     id: str
     user: str
     agent: str
     tries: int = 0
+    phase: Phase = Phase.THINK
     report: Submission | None = None
     pending: set[tuple[Partition, int]] = field(default_factory=set)
-    refused: bool = False
+    settled: set[Change] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
     gone: bool = False
 
 
 class Lessons:
     """Invariants: ``_queue`` holds all and only the submissions that wait, each once, without the
     one of ``_job``; ``_filing`` has the submissions handed to the disk and not yet answered, by key
-    of their call, ended calls included."""
+    of their call, ended calls included; ``_begun`` has what was done of those that are to be tried
+    again, and ``_reviving`` those of which that is not durable yet."""
 
     def __init__(
         self,
@@ -120,7 +140,10 @@ class Lessons:
         self._filing: dict[int, int] = {}
         self._job: Job | None = None
         self._up = False
-        self._tries: dict[str, int] = {}
+        self._begun: dict[str, Job] = {}
+        self._reviving: dict[str, tuple[str, str, str]] = {}
+        self._newest: dict[str, int] = {}
+        """By user: the key of the call that was the last one to choose."""
         self._not_before = 0
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
@@ -144,9 +167,8 @@ class Lessons:
     def waiting(self, user: str = "", agent: str = "") -> int:
         """Submissions that are not at their end, of a pair; an empty name stands for all."""
         job = [(self._job.id, self._job.user, self._job.agent)] if self._job else []
-        return sum(
-            user in ("", whose) and agent in ("", by) for _, whose, by in (*job, *self._queue)
-        )
+        waiting = (*job, *self._queue, *self._reviving.values())
+        return sum(user in ("", whose) and agent in ("", by) for _, whose, by in waiting)
 
     # -- requests
 
@@ -207,6 +229,7 @@ class Lessons:
                 field="choice",
             )
         call = self._state.open(channel, frame, request, resolved)
+        self._newest[user] = call.key
         # What is narrower holds from now on, whatever becomes of the disk.
         if CHOICES.index(request.choice) < CHOICES.index(now):
             self._consents[user] = request.choice
@@ -214,11 +237,13 @@ class Lessons:
         self._state.emit(ins.SaveConsent(call.key, user, request.choice))
 
     def consented(self, call: Call) -> m.AnyReply:
-        """A choice is durable."""
+        """A choice is durable; it holds unless there is a newer one."""
         if call.resolved is None or not isinstance(call.request, m.LearnConsent):
             raise KernelError("a consent of nobody", story=call.told())
         user = call.resolved.user
-        self._consents[user] = call.request.choice
+        if self._newest.get(user) == call.key:
+            self._consents[user] = call.request.choice
+            del self._newest[user]
         return m.Consent(user=user, choice=call.request.choice)
 
     def _choice(self, user: str) -> str:
@@ -231,7 +256,8 @@ class Lessons:
         self._filing.pop(key, None)
 
     def _filed(self, event: ev.SubmissionFiled) -> None:
-        self.answered(event.key)
+        if self._filing.pop(event.key, None) is None:
+            return
         one = event.submission
         if not event.known:
             self._queue.append((one.id, one.user, one.agent))
@@ -255,15 +281,22 @@ class Lessons:
                 self._state.fail(call, CallerError(why, errno=Errno.ENOENT, field="id"))
                 return
         if request.retry:
-            if found[0].state != "parked":
-                why = f"the submission is {found[0].state}, not parked"
+            one = found[0]
+            if one.state != "parked" or self._waits(one.id):
+                now = "queued" if one.state == "parked" else one.state
+                why = f"the submission is {now}, not parked"
                 self._state.fail(call, CallerError(why, field="id"))
                 return
-            found = (replace(found[0], state="queued", error="", ended_at=0),)
-            self._queue.append((found[0].id, found[0].user, found[0].agent))
+            # It waits again when that is durable: else the word of it would end its next try.
+            found = (replace(one, state="queued", error="", ended_at=0),)
+            self._reviving[one.id] = one.id, one.user, one.agent
             self._state.emit(ins.Conclude(found[0]))
         self._reply(call, found)
-        self._next()
+
+    def _waits(self, id_: str) -> bool:
+        """Whether a submission is worked on or will be, whatever the store still says of it."""
+        waiting = any(one[0] == id_ for one in self._queue)
+        return waiting or id_ in self._reviving or (self._job is not None and self._job.id == id_)
 
     def _whose(self, call: Call) -> tuple[str, str]:
         """(user, agent) of whose submissions the caller may hear; an empty name stands for all. How
@@ -297,7 +330,8 @@ class Lessons:
     # -- one submission after the other
 
     def _began(self, event: ev.LearnerUp) -> None:
-        self._up = True
+        # A kernel that does not learn leaves what waits for one that does.
+        self._up = self.settings.writer != "off"
         self._next()
 
     def woken(self) -> None:
@@ -310,7 +344,9 @@ class Lessons:
             self._state.timer(self._not_before, 0, "learn")
             return
         id_, user, agent = self._queue.popleft()
-        self._job = Job(id_, user, agent, tries=self._tries.pop(id_, 0) + 1)
+        job = self._job = self._begun.pop(id_, None) or Job(id_, user, agent)
+        job.tries, job.phase = job.tries + 1, Phase.THINK
+        job.refused.clear()
         choice = self._choice(user)
         scopes: dict[Stream, tuple[str, ...]] = {
             stream: () if choice == "nothing" else self._scopes(stream, choice)
@@ -323,10 +359,11 @@ class Lessons:
     def _scopes(self, stream: Stream, choice: str) -> tuple[str, ...]:
         return scopes_for(stream, self.settings.scopes, choice)
 
-    def _mine(self, id_: str) -> Job | None:
-        """The job, if the event is about it. One whose user was forgotten ends here."""
+    def _mine(self, id_: str, *phases: Phase) -> Job | None:
+        """The job, if the event is about it and not late. One whose user was forgotten ends
+        here."""
         job = self._job
-        if job is None or job.id != id_ or job.pending:
+        if job is None or job.id != id_ or job.phase not in phases:
             return None
         if job.gone:
             self._end()
@@ -335,13 +372,13 @@ class Lessons:
 
     def _thought(self, event: ev.Thought) -> None:
         """Hold what the writers ask for against the rules, and make a plan of what is left."""
-        job = self._mine(event.id)
+        job = self._mine(event.id, Phase.THINK)
         if job is None:
             return
         choice = self._choice(job.user)
         report = event.report
         if choice == "nothing":
-            self._conclude(replace(report, state="refused"))
+            self._conclude(job, replace(report, state="refused"))
             return
         seen = frozenset(self._state.groups.view(Reader(job.user, job.agent)).partitions)
         plan: list[Planned] = []
@@ -373,6 +410,7 @@ class Lessons:
             denied=len(reasons),
             reasons=tuple(dict.fromkeys(reasons)),
         )
+        job.phase = Phase.KEEP
         self._state.emit(ins.KeepPlan(job.id, tuple(plan), report))
 
     def _planned(
@@ -403,106 +441,93 @@ class Lessons:
         )
 
     def _kept(self, event: ev.PlanKept) -> None:
-        """Carry the plan out. Each change is numbered, and readers wait for it, like any write."""
-        job = self._mine(event.id)
+        """Carry the plan out. Each change is numbered, and readers wait for it, like any write.
+        What its user has come to refuse since it was made is left out."""
+        job = self._mine(event.id, Phase.THINK, Phase.KEEP)
         if job is None:
             return
-        job.report = replace(event.report, entries=(), added=0, revised=0, deleted=0)
-        ops = [op for planned in event.plan for op in self._ops(job, planned)]
+        choice, plan = self._choice(job.user), event.plan
+        if choice == "nothing":
+            self._conclude(job, replace(job.report or event.report, state="refused"))
+            return
+        if choice == "own":
+            plan = tuple(planned for planned in plan if not _shares(planned))
+        if job.report is None:
+            report = replace(event.report, entries=(), added=0, revised=0, deleted=0)
+            job.report = _denied(report, len(event.plan) - len(plan), "its user shares no more")
+        job.phase = Phase.DO
+        ops = [
+            self._op(job, planned, kind)
+            for planned in plan
+            for kind in _kinds(planned)
+            if (planned.id, kind) not in job.settled
+        ]
         job.pending = {(op.partition, op.seq) for op in ops}
         for op in ops:
             self._state.memory.hand_out_own(op, self._done)
         if not ops:
-            self._conclude(replace(job.report, state="done"))
+            self._conclude(job, replace(job.report, state="done"))
 
-    def _ops(self, job: Job, planned: Planned) -> list[Op]:
+    def _op(self, job: Job, planned: Planned, kind: type[Op]) -> Op:
         accept, now = self._state.barrier.accept, self._state.calendar()
         writer = job.report.writer if job.report else ""
         learned = Learned(writer=writer, submission=job.id)
-        if planned.what == "delete":
-            return [
-                Drop(
-                    partition=planned.partition,
-                    seq=accept(planned.partition),
-                    id=planned.id,
-                    version=planned.version,
-                    stored_at=now,
-                )
-            ]
-        if planned.what == "add":
-            user, agent = owner_of(planned.partition)
-            return [
-                Put(
-                    partition=planned.partition,
-                    seq=accept(planned.partition),
-                    id=planned.id,
-                    text=planned.text,
-                    kind="lesson",
-                    agent=agent,
-                    user=user,
-                    stream=planned.stream,
-                    said_at=now,
-                    stored_at=now,
-                    learned=learned,
-                )
-            ]
-        ops: list[Op] = [
-            Replace(
+        if kind is Drop:
+            return Drop(
                 partition=planned.partition,
                 seq=accept(planned.partition),
                 id=planned.id,
                 version=planned.version,
+                stored_at=now,
+            )
+        if kind is Put:
+            user, agent = owner_of(planned.partition)
+            return Put(
+                partition=planned.partition,
+                seq=accept(planned.partition),
+                id=planned.id,
                 text=planned.text,
+                kind="lesson",
+                agent=agent,
+                user=user,
+                stream=planned.stream,
+                said_at=now,
                 stored_at=now,
                 learned=learned,
             )
-        ]
-        if planned.to is not None:
-            ops.append(
-                Move(
-                    partition=planned.partition,
-                    seq=accept(planned.partition),
-                    id=planned.id,
-                    version=planned.version + 1,
-                    to=planned.to,
-                    to_seq=accept(planned.to),
-                    stored_at=now,
-                    owner=owner_of(planned.to),
-                )
+        if kind is Move and planned.to is not None:
+            return Move(
+                partition=planned.partition,
+                seq=accept(planned.partition),
+                id=planned.id,
+                version=planned.version + 1,
+                to=planned.to,
+                to_seq=accept(planned.to),
+                stored_at=now,
+                owner=owner_of(planned.to),
             )
-        return ops
+        return Replace(
+            partition=planned.partition,
+            seq=accept(planned.partition),
+            id=planned.id,
+            version=planned.version,
+            text=planned.text,
+            stored_at=now,
+            learned=learned,
+        )
 
     def _done(self, outcome: Outcome) -> None:
         """One change has come to its end; the last one of a plan ends its submission."""
-        job = self._job
-        op = outcome.op
+        job, op = self._job, outcome.op
         if job is None or job.report is None:
             raise KernelError("a change of no submission")
         job.pending.discard((op.partition, op.seq))
-        # An earlier life of this plan may have stored it, under the same id.
-        there = outcome.errno == Errno.EEXIST and isinstance(op, Put)
         if outcome.errno in (Errno.ENOSPC, Errno.EIO):
-            job.refused = True
-        elif outcome.errno and not there:
-            job.report = replace(
-                job.report,
-                denied=job.report.denied + 1,
-                reasons=tuple(dict.fromkeys((*job.report.reasons, "the entry has changed since"))),
-            )
-        elif isinstance(op, Put):
-            # Not new where the same had been learned before, and now has one origin more.
-            new = outcome.id in ("", op.id)
-            job.report = replace(
-                job.report,
-                added=job.report.added + new,
-                entries=(*job.report.entries, outcome.id or op.id),
-            )
-        elif isinstance(op, Replace):
-            entries = (*job.report.entries, op.id)
-            job.report = replace(job.report, revised=job.report.revised + 1, entries=entries)
-        elif isinstance(op, Drop):
-            job.report = replace(job.report, deleted=job.report.deleted + 1)
-            self._state.forgetting.left((op.id,))
+            job.refused.add(op.id)
+        elif op.id not in job.refused:
+            # Else it is the move of what was not revised: both are tried again.
+            job.settled.add((op.id, type(op)))
+            job.report = self._counted(job.report, outcome)
         if job.pending:
             return
         if job.gone:
@@ -511,34 +536,62 @@ class Lessons:
             self._again(job, "the disk refused it")
         else:
             self._state.reviewing.note(job.report.added + job.report.revised)
-            self._conclude(replace(job.report, state="done"))
+            self._conclude(job, replace(job.report, state="done"))
+
+    def _counted(self, report: Submission, outcome: Outcome) -> Submission:
+        """The report, with what became of one change in it."""
+        op = outcome.op
+        # An earlier life of this plan may have stored it, under the same id.
+        there = outcome.errno == Errno.EEXIST and isinstance(op, Put)
+        if outcome.errno and not there:
+            return _denied(report, 1, "the entry has changed since")
+        if isinstance(op, Put):
+            # Not new where the same had been learned before, and now has one origin more.
+            new = outcome.id in ("", op.id)
+            entries = (*report.entries, outcome.id or op.id)
+            return replace(report, added=report.added + new, entries=entries)
+        if isinstance(op, Replace):
+            entries = (*report.entries, op.id)
+            return replace(report, revised=report.revised + 1, entries=entries)
+        if isinstance(op, Drop):
+            self._state.forgetting.left((op.id,))
+            return replace(report, deleted=report.deleted + 1)
+        return report
 
     def _stuck(self, event: ev.Stuck) -> None:
-        job = self._mine(event.id)
+        job = self._mine(event.id, Phase.THINK, Phase.KEEP)
         if job is None:
             return
         if not event.errno:
             self._end()
         elif (event.lasting or job.tries >= TRIES) and event.report is not None:
-            self._conclude(replace(event.report, state="parked", error=event.message))
+            if job.settled:
+                job.tries = 0
+                self._begun[job.id] = job
+            self._conclude(job, replace(event.report, state="parked", error=event.message))
         else:
             self._again(job, event.message)
 
     def _again(self, job: Job, why: str) -> None:
         """The world was at fault: this one once more, and after a while, before all others."""
-        self._tries = {job.id: job.tries}
+        self._begun[job.id] = job
         self._queue.appendleft((job.id, job.user, job.agent))
         pause = min(AGAIN * 2 ** min(job.tries - 1, 10), LATEST)
         self._not_before = self._state.now + pause
-        self._state.emit(ins.Report(f"a submission waits to be learned from: {why}", ()))
+        self._state.emit(ins.Postponed(job.id, why))
         self._end()
 
-    def _conclude(self, report: Submission) -> None:
+    def _conclude(self, job: Job, report: Submission) -> None:
+        job.phase = Phase.END
         self._state.emit(ins.Conclude(replace(report, ended_at=self._state.calendar())))
 
     def _concluded(self, event: ev.Concluded) -> None:
-        if self._job is not None and self._job.id == event.id:
+        job = self._job
+        if job is not None and job.id == event.id and job.phase is Phase.END:
             self._end()
+        elif event.id in self._reviving:
+            self._queue.append(self._reviving.pop(event.id))
+            self._next()
 
     def _end(self) -> None:
         self._job = None
@@ -549,7 +602,10 @@ class Lessons:
     def forget(self, user: str) -> None:
         """What waits for the user is gone from the store, and must not come back."""
         self._queue = deque(one for one in self._queue if one[1] != user)
+        self._reviving = {id_: one for id_, one in self._reviving.items() if one[1] != user}
+        self._begun = {id_: job for id_, job in self._begun.items() if job.user != user}
         self._consents.pop(user, None)
+        self._newest.pop(user, None)
         if self._job is not None and self._job.user == user:
             self._job.gone = True
 
@@ -557,6 +613,8 @@ class Lessons:
         ids = [id_ for id_, *_ in self._queue]
         assert len(set(ids)) == len(ids), "a submission waits twice"
         assert self._job is None or self._job.id not in ids, "it waits and is worked on"
+        assert self._reviving.keys().isdisjoint(ids), "it waits before that is durable"
+        assert self._job is None or bool(self._job.pending) == (self._job.phase is Phase.DO)
         assert not self._queue or not self._up or self._job or self._not_before > 0, "idle"
         for call in self._state.calls.values():
             if isinstance(call.request, m.LearnSubmit):
@@ -569,3 +627,23 @@ def _verdict(report: Submission) -> Verdict:
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in sorted(one.keys() | other.keys())}
+
+
+def _kinds(planned: Planned) -> tuple[type[Op], ...]:
+    """The changes, one after the other, that carry out ``planned``."""
+    if planned.what == "revise":
+        return (Replace,) if planned.to is None else (Replace, Move)
+    return (Put,) if planned.what == "add" else (Drop,)
+
+
+def _shares(planned: Planned) -> bool:
+    """Whether other users read what comes of it."""
+    return planned.what != "delete" and (planned.to or planned.partition).users.kind != "one"
+
+
+def _denied(report: Submission, more: int, why: str) -> Submission:
+    """The report, where ``more`` operations are denied for one reason."""
+    if not more:
+        return report
+    reasons = tuple(dict.fromkeys((*report.reasons, why)))
+    return replace(report, denied=report.denied + more, reasons=reasons)

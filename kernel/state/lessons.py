@@ -258,6 +258,8 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
 
 def review_refusal(proposed: Proposed) -> str:
     """Why the kernel does not take what a review proposes; empty: it does."""
+    if not proposed.parts:
+        return "no entry is named"
     first = proposed.parts[0]
     if proposed.to is not None:
         if len(proposed.parts) > 1:

@@ -394,9 +394,10 @@ class Memory:
         self.ask(call, query)
 
     def ask(self, call: Call, query: Query, view: View | None = None) -> None:
-        """Put ``query`` to the store, out of the call's view (or ``view``, to find what is to be
-        changed). From here on the answer to an earlier one is late, and changes nothing."""
-        view = view or call.view
+        """Put ``query`` to the store, out of the call's view or its part of that (or ``view``, to
+        find what is to be changed). From here on the answer to an earlier one is late, and changes
+        nothing."""
+        view = view or call.part or call.view
         if view is None:
             raise KernelError("a read without a view", story=call.told())
         call.turn += 1

@@ -179,8 +179,10 @@ class Reviewing:
             self._state.emit(ins.KeepReview(running.made.looked_at))
 
     def _kept(self, event: ev.ReviewKept) -> None:
-        if self._running is not None and not self._running.pending:
-            self._end(self._running)
+        running = self._running
+        # Else it is about an earlier one.
+        if running is not None and running.made is not None and not running.pending:
+            self._end(running)
 
     def _end(self, running: Running) -> None:
         self._running = None
@@ -212,11 +214,13 @@ class Reviewing:
 
 
 def _told(proposed: Proposed, why: str) -> Change:
-    first = proposed.parts[0]
+    scope = proposed.to.scope if proposed.to is not None else ""
+    if proposed.parts and not scope:
+        scope = proposed.parts[0].partition.scope
     return Change(
         what="rescope" if proposed.to is not None else "merge",
         entries=tuple(part.id for part in proposed.parts),
-        scope=(proposed.to or first.partition).scope,
+        scope=scope,
         situation=proposed.situation,
         lesson=proposed.lesson,
         why=why,
