@@ -30,6 +30,7 @@ from isovist.kernel.channels import Pipes
 from isovist.kernel.config import Config, Settings, default_models
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.models import installed
+from isovist.kernel.state.learning import Learning
 from isovist.syscalls.client import Client, connect
 
 LAG_PERIOD = 0.002
@@ -47,6 +48,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     models: str = ""
     scheduler: str = ""
     weights: dict[str, float] = {}
+    learn: Learning = Learning()
     lanes: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -78,6 +80,7 @@ class Host:
         models: Path | None = None,
         scheduler: str = "",
         weights: dict[str, float] | None = None,
+        learn: Learning | None = None,
     ) -> None:
         check_model(model, models)
         self.folder = folder
@@ -90,6 +93,7 @@ class Host:
             models=str(models or ""),
             scheduler=scheduler,
             weights=weights or {},
+            learn=learn or Learning(),
             lanes=tuple(self._pairs.theirs),
         )
         with open(self._log, "wb") as errors:
@@ -196,7 +200,12 @@ def check_model(name: str, folder: Path | None = None) -> None:
 
 async def _serve(spec: Spec) -> None:
     state = Path(spec.state)
-    settings = Settings(model=spec.model, embedder=spec.embedder, weights={"agent": spec.weights})
+    settings = Settings(
+        model=spec.model,
+        embedder=spec.embedder,
+        weights={"agent": spec.weights},
+        learn=spec.learn,
+    )
     if spec.scheduler:
         settings = msgspec.structs.replace(settings, scheduler=spec.scheduler)
     models = Path(spec.models) if spec.models else default_models()

@@ -1,8 +1,10 @@
 """Whether splitter and writers run with a model through a whole kernel, whatever it answers.
 
-The attempts are drawn from the seed; some are much longer than the model's context. What the model
-makes of them is its own affair and only counted: a small one is often unusable. That each part ends
-in one of the two known ways, and that the kernel serves on, is the bar.
+The attempts are drawn from the seed; some are much longer than the model's context. Each part is
+asked by itself; then attempts are submitted to kernels whose settings name the model, by either
+writer. What the model makes of them is its own affair and only counted: a small one is often
+unusable. That each part ends in one of the two known ways, and that the kernels serve on, is the
+bar.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import structlog
 import trio
@@ -26,12 +28,15 @@ from isovist.kernel.learning.agentic import AgenticWriter
 from isovist.kernel.learning.asked import ModelSplitter, ModelWriter
 from isovist.kernel.learning.model import ChatModel
 from isovist.kernel.learning.roles import Unusable
+from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.lessons import CAP, STREAMS, VERDICTS, Attempt, Brief, Held
 from isovist.syscalls.aio import AsyncClient, open_client
 from isovist.syscalls.messages import Chatted
 from isovist.syscalls.records import Message, Stream, Tool
 
-ATTEMPTS, QUICK = 12, 1
+ATTEMPTS, SUBMITTED, QUICK = 12, 4, 1
+WRITERS: tuple[Literal["model"], Literal["agentic"]] = ("model", "agentic")
+POLL_S = 0.05
 SHOWN = 4
 """Entries at most that a writer is shown, of those that were written before for the same person."""
 LONG = 12_000
@@ -55,25 +60,32 @@ log = structlog.get_logger()
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="smollm2", help="an installed model (default smollm2)")
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, help=f"default {ATTEMPTS}")
+    parser.add_argument("--submit", type=int, default=SUBMITTED, help=f"default {SUBMITTED}")
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Report:
-    number = QUICK if options.quick else options.attempts
-    attempts = drawn(random.Random(options.seed), number)
+    number, submit_ = (QUICK, QUICK) if options.quick else (options.attempts, options.submit)
+    drawn_ = drawn(random.Random(options.seed), max(number, submit_))
+    attempts, submitted = drawn_[:number], drawn_[:submit_]
+    tally = Tally()
     with scratch() as folder, Host(Path(folder), model=options.model, embedder="hash") as host:
-        tally = trio.run(learn, host, attempts, progress)
-        config = {
-            "model": options.model,
-            "context": tally.context,
-            "attempts": number,
-            "seed": options.seed,
-        }
-        return Report(
-            bench="learners",
-            machine=machine(Path(folder)),
-            config=config,
-            figures=tally.figures(),
-        )
+        facts = machine(Path(folder))
+        trio.run(learn, tally, host, attempts, progress)
+    for writer in WRITERS:
+        given = Learning(writer=writer, review_after=0)
+        with (
+            scratch() as folder,
+            Host(Path(folder), model=options.model, embedder="hash", learn=given) as host,
+        ):
+            trio.run(submit, tally, host, writer, submitted, progress)
+    config: dict[str, object] = {
+        "model": options.model,
+        "context": tally.context,
+        "attempts": number,
+        "submitted": len(submitted),
+        "seed": options.seed,
+    }
+    return Report(bench="learners", machine=facts, config=config, figures=tally.figures())
 
 
 def drawn(rng: random.Random, number: int) -> list[Attempt]:
@@ -137,6 +149,11 @@ class Tally:
         for part in ("splitter", "writer", "agentic"):
             rows.append(figure(f"{part}.asked", self.counts[f"{part}.asked"], "times"))
             rows.append(figure(f"{part}.usable", self.counts[f"{part}.usable"], "times"))
+        for writer in WRITERS:
+            rows += [
+                figure(f"submitted.{writer}.{what}", self.counts[f"{writer}.{what}"], "attempts")
+                for what in ("done", "unusable")
+            ]
         rows += [
             figure(name, self.counts[name], unit)
             for name, unit in (
@@ -146,7 +163,9 @@ class Tally:
         ]  # fmt: skip
         rows.append(figure("seconds", self.seconds, "s"))
         rows.append(figure("failures", self.counts["failures"], "parts", bar="== 0"))
-        rows.append(figure("serves", self.counts["serves"], "answers", bar="== 1"))
+        rows.append(
+            figure("serves", self.counts["serves"], "answers", bar=f"== {1 + len(WRITERS)}")
+        )
         return rows
 
 
@@ -182,17 +201,48 @@ class Counted:
         return answer
 
 
-async def learn(host: Host, attempts: Sequence[Attempt], progress: Progress) -> Tally:
-    tally = Tally()
+async def learn(tally: Tally, host: Host, attempts: Sequence[Attempt], progress: Progress) -> None:
     held: dict[tuple[str, Stream], list[Held]] = {}
     async with open_client(socket=host.folder / "socket") as k:
         for nth, attempt in enumerate(attempts):
             progress("attempts learned from", nth, len(attempts))
             await _one(tally, k, attempt, held)
         progress("attempts learned from", len(attempts), len(attempts))
-        answer = await k.chat("Are you there?", memory=False, max_tokens=4, user="user0")
-        tally.counts["serves"] += bool(answer.output_tokens)
-    return tally
+        await _serves(tally, k)
+
+
+async def submit(
+    tally: Tally, host: Host, writer: str, attempts: Sequence[Attempt], progress: Progress
+) -> None:
+    """Hand the attempts in as any agent does, and wait until each has ended."""
+    async with open_client(socket=host.folder / "socket") as k:
+        for at, attempt in enumerate(attempts):
+            progress(f"attempts submitted, {writer}", at, len(attempts))
+            handed = await k.learn_submit(
+                attempt.task,
+                attempt.trajectory,
+                outcome=attempt.outcome,
+                verifier_tail=attempt.tail,
+                claim=attempt.claim,
+                user=attempt.user,
+            )
+            (one,) = handed.submissions
+            while one.state in ("queued", "learning"):
+                await trio.sleep(POLL_S)
+                (one,) = (await k.learn_status(one.id, user=attempt.user)).submissions
+            if one.state == "done":
+                tally.counts[f"{writer}.done"] += 1
+            elif "could be used" in one.error:
+                tally.counts[f"{writer}.unusable"] += 1
+            else:
+                log.error("a submission has failed", state=one.state, error=one.error)
+                tally.counts["failures"] += 1
+        await _serves(tally, k)
+
+
+async def _serves(tally: Tally, k: AsyncClient) -> None:
+    answer = await k.chat("Are you there?", memory=False, max_tokens=4, user="user0")
+    tally.counts["serves"] += bool(answer.output_tokens)
 
 
 async def _one(

@@ -554,7 +554,9 @@ def test_views_runs_and_without_a_graph_finds_all_that_brute_force_finds() -> No
 def test_learners_runs_and_nothing_of_the_machinery_fails() -> None:
     found = run_bench("learners", "--model", "scripted")
     assert found["failures"]["value"] == 0
-    assert found["serves"]["value"] == 1
+    assert found["serves"]["value"] == 3
+    assert found["submitted.model.done"]["value"] == 1
+    assert found["submitted.agentic.unusable"]["value"] == 1
     assert found["splitter.usable"]["value"] == found["splitter.asked"]["value"] == 1
     assert found["writer.asked"]["value"] == found["agentic.asked"]["value"] == 2
 

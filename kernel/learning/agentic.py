@@ -63,7 +63,7 @@ class Work:
                 reply = await self._asking.fitting(self._prompt, self._tools)
                 written += len(reply.text) + sum(len(call.arguments) for call in reply.calls)
                 if written > OUTPUT:
-                    raise Unusable(f"more than {OUTPUT} characters were written")
+                    raise Unusable(f"nothing could be used: over {OUTPUT} characters were written")
                 if not reply.calls and self._turns and reply.finish != "length":
                     return self._desk.operations
                 self._turn(reply)
@@ -71,7 +71,7 @@ class Work:
                 self._asking.again(e)
             if self._desk.finished:
                 return self._desk.operations
-        raise Unusable(f"{TURNS} turns have brought no end")
+        raise Unusable(f"nothing could be used: {TURNS} turns have brought no end")
 
     def _turn(self, reply: Chatted) -> None:
         """Carry out the calls of a turn: all of them, or none where one cannot be read."""
