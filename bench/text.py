@@ -11,11 +11,12 @@ import random
 from itertools import accumulate
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
+    """Those that blanks separate: a long list, written short."""
     return text.split()
 
 
-_FREQUENT = _words(
+_FREQUENT = words_of(
     "the to a and of in is it on for we that with at be have this as but not will are from or by "
     "after before she he they you about when next last week team review report meeting plan "
     "project client order invoice budget server office train ticket station garden kitchen "
@@ -31,9 +32,9 @@ _FREQUENT = _words(
     "cook paint sing play run walk swim sleep wait work pay buy sell save spend lose win small "
     "large old new early late quick slow easy hard quiet loud warm cold dry wet first second"
 )
-_ONSETS = _words("b br c d dr f fl g gr h j k kl l m n p pl qu r s sk st t tr v w z")
-_VOWELS = _words("a e i o u ai ea oo ou")
-_CODAS = _words("l m n nd r rk s st th x ck mp")
+_ONSETS = words_of("b br c d dr f fl g gr h j k kl l m n p pl qu r s sk st t tr v w z")
+_VOWELS = words_of("a e i o u ai ea oo ou")
+_CODAS = words_of("l m n nd r rk s st th x ck mp")
 TAIL = 20_000
 """Compounds behind the plain words."""
 
