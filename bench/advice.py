@@ -27,14 +27,14 @@ TITLES = {
     "equals signs": "{title}\n{rule:=}",
     "tildes": "{title}\n{rule:~}",
     "double asterisks": "**{title}**",
-    "vertical bars": "| {title} |",
+    "percent signs": "% {title} %",
     "colons": ": {title} :",
 }
 BULLETS = {
-    "asterisks": "* ",
+    "stars": "* ",
     "plus signs": "+ ",
-    "numbers": "{n}. ",
-    "letters": "{letter}) ",
+    "running numbers": "{n}. ",
+    "small letters": "{letter}) ",
     "arrows": "-> ",
     "round dots": "• ",
 }

@@ -29,8 +29,11 @@ from isovist.kernel import log
 from isovist.kernel.channels import Pipes
 from isovist.kernel.config import Config, Settings, default_models
 from isovist.kernel.kernel import Kernel
+from isovist.kernel.learning.pipeline import Roles
+from isovist.kernel.learning.rules import RuleSplitter, RuleWriter
 from isovist.kernel.models import installed
 from isovist.kernel.state.learning import Learning
+from isovist.kernel.state.lessons import Attempt, Streams
 from isovist.syscalls.client import Client, connect
 
 LAG_PERIOD = 0.002
@@ -40,7 +43,8 @@ END_SECONDS = 20.0
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """What the process is told when it starts. ``lanes`` are (agent, read fd, write fd).
-    ``models``: the folder of models, the user's own where it is empty; ``weights`` of agents."""
+    ``models``: the folder of models, the user's own where it is empty; ``weights`` of agents.
+    Without ``split`` all that a splitter finds goes to one writer, as reusable, and unscanned."""
 
     state: str
     model: str
@@ -49,6 +53,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str = ""
     weights: dict[str, float] = {}
     learn: Learning = Learning()
+    split: bool = True
     lanes: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -81,6 +86,7 @@ class Host:
         scheduler: str = "",
         weights: dict[str, float] | None = None,
         learn: Learning | None = None,
+        split: bool = True,
     ) -> None:
         check_model(model, models)
         self.folder = folder
@@ -94,6 +100,7 @@ class Host:
             scheduler=scheduler,
             weights=weights or {},
             learn=learn or Learning(),
+            split=split,
             lanes=tuple(self._pairs.theirs),
         )
         with open(self._log, "wb") as errors:
@@ -210,7 +217,8 @@ async def _serve(spec: Spec) -> None:
         settings = msgspec.structs.replace(settings, scheduler=spec.scheduler)
     models = Path(spec.models) if spec.models else default_models()
     kernel = Kernel(
-        Config(name="bench", state=state, runtime=state, models=models, settings=settings)
+        Config(name="bench", state=state, runtime=state, models=models, settings=settings),
+        roles=None if spec.split else _UNSPLIT,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run)
@@ -221,6 +229,20 @@ async def _serve(spec: Spec) -> None:
         _say(Answer())
         await _obey(kernel, nursery)
         kernel.stop()
+
+
+class _Unsplit:
+    """Without the split there is one stream."""
+
+    async def split(self, attempt: Attempt) -> Streams:
+        found = await RuleSplitter().split(attempt)
+        together = "\n".join(filter(None, (found.reusable, found.protected)))
+        return msgspec.structs.replace(found, reusable=together, protected="")
+
+
+_UNSPLIT = Roles(
+    splitter=lambda _: _Unsplit(), writer=lambda _: RuleWriter(), by="rules", trusting=True
+)
 
 
 async def _obey(kernel: Kernel, nursery: trio.Nursery) -> None:

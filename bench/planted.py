@@ -393,7 +393,7 @@ def category_facts(rng: random.Random, taken: set[str]) -> tuple[Fact, ...]:
             f"{other} {detail}",
             f"{other} {again}",
             f"{core} {detail}",
-            f"{folded(detail).split()[-1]} {core} {category.kind}",
+            f"{category.kind} {detail}",
         )
         words = tuple(tuple(folded(form).split()) for form in forms)
         value = f"{subject} {_between(category.says)} {detail}"

@@ -46,14 +46,14 @@ TITLES: dict[str, Check] = {
     "underlined with equals signs": lambda t: re.fullmatch(r"={3,}", _second(t)) is not None,
     "underlined with tildes": lambda t: re.fullmatch(r"~{3,}", _second(t)) is not None,
     "in double asterisks": lambda t: re.fullmatch(r"\*\*.+\*\*", _first(t)) is not None,
-    "between two vertical bars": lambda t: re.fullmatch(r"\|.+\|", _first(t)) is not None,
+    "between two percent signs": lambda t: re.fullmatch(r"%.+%", _first(t)) is not None,
     "between two colons": lambda t: re.fullmatch(r":.+:", _first(t)) is not None,
 }
 BULLETS: dict[str, Check] = {
-    "asterisks": _starts(r"\*"),
+    "stars": _starts(r"\*"),
     "plus signs": _starts(r"\+"),
-    "numbers": _starts(r"\d+[.)]"),
-    "letters": _starts(r"[a-z][.)]"),
+    "running numbers": _starts(r"\d+[.)]"),
+    "small letters": _starts(r"[a-z][.)]"),
     "arrows": _starts(r"->"),
     "round dots": _starts("•"),
 }
@@ -136,6 +136,15 @@ class Wishes:
         # The date that is wanted may be part of another form of it.
         kept["date"] = re.search(rf"(?<![\w,] )(?<![\w/]){date}(?![\w/])", last) is not None
         return kept
+
+
+def words_for(kind: str, option: str) -> str:
+    """What stands in a text that tells of this wish, and in none that tells of another."""
+    if kind == "date":
+        return option.rpartition("like ")[2]
+    if kind == "opening":
+        return option
+    return re.sub(r"^(?:in|between two|underlined with) ", "", option)
 
 
 def draw(rng: random.Random, harnesses: tuple[str, ...]) -> Wishes:
