@@ -20,29 +20,30 @@ Tasks stand in ``bench/errands.py``, the solver in ``bench/solvers.py``, the cro
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench import assignment, crowd, errands, foreign, probes, solvers
-from bench.assignment import KINDS, Turn
+from bench import assignment, crossfigures, crowd, errands, foreign, probes, solvers
+from bench.assignment import Turn
 from bench.host import check_model
 from bench.learner import Setup, learner
 from bench.machine import machine
 from bench.noninterference import memory_folder
-from bench.paired import Paired, compare
-from bench.port import SCOPES, Cost, Memory
-from bench.report import CannotRun, Figure, Progress, Report, figure
+from bench.port import SCOPES, Memory
+from bench.report import CannotRun, Figure, Progress, Report
 from bench.rounds import Results, World, frozen, learn
 
 BUDGET = 4_000
 """Characters a scope. A run's store is small; so is this, or every budget would hold all of it."""
 SWEEP = (1_000, 2_000, 4_000, 10_000, 40_000)
-PROBES = 18_000
-"""What the leak test must come to in each condition."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,13 @@ class Size:
 
     users: int = 20
     variants: int = 4
-    rounds: int = 6
+    rounds: int = 5
     each: int = 60
     held: int = 120
-    crowds: tuple[tuple[int, int, int], ...] = ((5, 6, 15), (100, 3, 150))
+    crowds: tuple[tuple[int, int, int], ...] = ((5, 5, 15), (100, 3, 100))
 
 
-QUICK = Size(users=4, variants=1, rounds=3, each=10, held=10, crowds=())
+QUICK = Size(users=4, variants=1, rounds=3, each=10, held=6, crowds=())
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--users", type=int, help="in the crowd")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument(
+        "--jobs", type=int, help="conditions at a time (default 2; 1 with another solver)"
+    )
     parser.add_argument("--leaks", type=Path, help="write what the leak probes found to this file")
 
 
@@ -121,7 +125,7 @@ def run(options: argparse.Namespace, progress: Progress) -> Report:
     solver = foreign.solver(options.solver) if options.solver else solvers.solve
     with tempfile.TemporaryDirectory(prefix="isovist-bench-", dir=memory_folder()) as folder:
         bench = _Bench(options, progress, size, tasks, solver, Path(folder))
-        figures = list(bench.figures())
+        figures = bench.figures()
         facts = machine(Path(folder))
     if options.leaks:
         options.leaks.write_text("".join(f"{line}\n" for line in bench.examples), "utf-8")
@@ -149,6 +153,17 @@ def run(options: argparse.Namespace, progress: Progress) -> Report:
     )
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A condition under a plan. ``also``: the arms and budgets that its store is frozen for."""
+
+    plan: str
+    world: World
+    turns: list[Turn]
+    condition: Condition
+    also: bool = False
+
+
 class _Bench:
     def __init__(
         self,
@@ -159,67 +174,64 @@ class _Bench:
         solver: foreign.Solver,
         folder: Path,
     ) -> None:
-        self.options, self.progress, self.size, self.folder = options, progress, size, folder
+        self.options, self.size, self.folder = options, size, folder
         self.world = World(
             options.seed, crowd.draw(options.seed, size.users), tasks, solver, str(folder)
         )
         self.counted: dict[str, object] = {}
         self.examples: list[str] = []
-        self._stores = 0
+        self._said = _Said(progress)
+        self._stores = itertools.count()
+
+    def figures(self) -> list[Figure]:
+        jobs = list(self._jobs())
+        at_once = self.options.jobs or (1 if self.options.solver else 2)
+        with ThreadPoolExecutor(at_once) as pool:
+            outcomes = list(pool.map(self._do, jobs))
+        gains: list[Figure] = []
+        others: list[Figure] = []
+        for plan in dict.fromkeys(job.plan for job in jobs):
+            found = {
+                job.condition.name: results
+                for job, (results, _) in zip(jobs, outcomes, strict=True)
+                if job.plan == plan
+            }
+            gains += crossfigures.gains(plan, found, bars=plan in ("scheduled", "random"))
+        for _, figures in outcomes:
+            others += figures
+        return gains + others
 
     # -- what is run
 
-    def figures(self) -> Iterator[Figure]:
-        turns = self._plan(self.world, assignment.scheduled, self.size.rounds, self.size.each)
+    def _jobs(self) -> Iterator[_Job]:
+        rounds, each = self.size.rounds, self.size.each
+        turns = self._plan(self.world, assignment.scheduled, rounds, each)
         self.counted["scheduled"] = assignment.counted(turns)
-        every = [*FEW, *SINGLE[:-1], *VARIED, *LEFT_OUT]
-        if self.options.model and self.options.writer == "rules":
-            every += ASKED
-        if self.options.quick:
-            every = list(FEW)
-        if self.options.conditions:
-            known = {condition.name for condition in every}
-            if wrong := set(self.options.conditions) - known:
-                named = ", ".join(sorted(known))
-                raise CannotRun(f"no condition {', '.join(sorted(wrong))}; there are: {named}")
-            every = [c for c in every if c in FEW or c.name in self.options.conditions]
-        found: dict[str, Results] = {}
-        after: list[Figure] = []
-        for condition in every:
-            with self._open(condition) as memory:
-                found[condition.name] = self._run(self.world, turns, memory, condition, "scheduled")
-                after += self._of_store(condition, found[condition.name], memory)
-                if condition in (FOUR, GLOBAL):
-                    after += self._sweep(condition, memory)
-                if condition == FOUR:
-                    after += self._arms(memory)
-        yield from _gains("scheduled", found)
-        yield from after
-        yield from self._random()
-        yield from self._crowds()
-
-    def _random(self) -> Iterator[Figure]:
-        turns = self._plan(self.world, assignment.at_random, self.size.rounds, self.size.each)
+        for condition in self._conditions():
+            yield _Job("scheduled", self.world, turns, condition, also=condition in (GLOBAL, FOUR))
+        turns = self._plan(self.world, assignment.at_random, rounds, each)
         self.counted["random"] = assignment.counted(turns)
-        found = {}
-        for condition in FEW:
-            with self._open(condition) as memory:
-                found[condition.name] = self._run(self.world, turns, memory, condition, "random")
-        yield from _gains("random", found)
-
-    def _crowds(self) -> Iterator[Figure]:
+        yield from (_Job("random", self.world, turns, condition) for condition in FEW)
         for users, rounds, each in self.size.crowds:
             world = replace(self.world, crowd=crowd.draw(self.options.seed, users))
             turns = self._plan(world, assignment.scheduled, rounds, each)
-            found = {}
-            for condition in FEW:
-                with self._open(condition) as memory:
-                    results = self._run(world, turns, memory, condition, f"{users} users")
-                    found[condition.name] = results
-                    if condition == FOUR:
-                        leaks = probes.facts(world.crowd, results.memories)
-                        yield _leaked(f"users_{users}.four", leaks)
-            yield from _gains(f"users_{users}", found, bars=False)
+            yield from (_Job(f"users_{users}", world, turns, condition) for condition in FEW)
+
+    def _conditions(self) -> list[Condition]:
+        """The longest first."""
+        if self.options.quick:
+            return list(FEW)
+        every = [FOUR, GLOBAL, NONE, *VARIED, *SINGLE[:-1], *LEFT_OUT]
+        if self.options.model and self.options.writer == "rules":
+            every += ASKED
+        wanted = self.options.conditions
+        if wanted is None:
+            return every
+        known = {condition.name for condition in every}
+        if wrong := set(wanted) - known:
+            named = ", ".join(sorted(known))
+            raise CannotRun(f"no condition {', '.join(sorted(wrong))}; there are: {named}")
+        return [c for c in every if c in FEW or c.name in wanted]
 
     def _plan(
         self, world: World, assign: Callable[..., list[Turn]], rounds: int, each: int
@@ -228,11 +240,36 @@ class _Bench:
         rng = random.Random(f"{assign.__name__} {world.seed} {len(pairs)}")
         return assign(rng, pairs, len(world.tasks), rounds, each)
 
+    def _do(self, job: _Job) -> tuple[Results, list[Figure]]:
+        condition, stage = job.condition, f"{job.plan}, {job.condition.name}"
+        with self._open(condition) as memory:
+            results = learn(
+                job.world,
+                job.turns,
+                memory,
+                review=condition.review,
+                said=lambda done, of: self._said(stage, done, of),
+            )
+            name = condition.name.replace(" ", "_")
+            figures: list[Figure] = []
+            if job.plan == "scheduled":
+                figures += crossfigures.attempts(name, results)
+                if condition == FOUR:
+                    figures += crossfigures.exposed(results)
+            if memory and job.plan != "random":
+                named = name if job.plan == "scheduled" else f"{job.plan}.{name}"
+                figures += self._stored(named, job, results)
+                figures += crossfigures.costs(named, memory.cost(), len(results.done))
+            if job.also:
+                figures += self._sweep(condition, memory)
+            if job.also and condition == FOUR:
+                figures += self._arms(memory)
+        return results, figures
+
     def _open(self, condition: Condition) -> AbstractContextManager[Memory | None]:
         if not condition.scopes:
             return nullcontext(None)
-        self._stores += 1
-        store = self.folder / f"store{self._stores}"
+        store = self.folder / f"store{next(self._stores)}"
         store.mkdir()
         return learner(
             Setup(
@@ -246,151 +283,61 @@ class _Bench:
             )
         )
 
-    def _run(
-        self,
-        world: World,
-        turns: list[Turn],
-        memory: Memory | None,
-        condition: Condition,
-        plan: str,
-    ) -> Results:
-        stage = f"{plan}, {condition.name}"
-        return learn(
-            world,
-            turns,
-            memory,
-            review=condition.review,
-            said=lambda done, of: self.progress(stage, done, of),
-        )
-
     # -- what comes of one store
 
-    def _of_store(
-        self, condition: Condition, results: Results, memory: Memory | None
-    ) -> Iterator[Figure]:
-        name = condition.name.replace(" ", "_")
-        after = [done for done in results.done if done.turn.round]
-        yield figure(f"{name}.passed", 100 * _share([d.passed for d in after]), "%")
-        yield figure(f"{name}.retention_in_rounds", results.retention(), "share")
-        if memory is None:
-            return
+    def _stored(self, name: str, job: _Job, results: Results) -> Iterable[Figure]:
+        people, memories, condition = job.world.crowd, results.memories, job.condition
+        self._said(f"{job.plan}, {condition.name}: probes")
+        leaks = probes.facts(people, memories)
+        self.examples += [f"{name}: {line}" for line in leaks.examples]
+        yield from crossfigures.leaked(name, leaks, enough=job.plan == "scheduled")
+        wishes = probes.others_wishes(people, memories)
+        yield crossfigures.strayed_wishes(name, wishes, bar=condition.split)
         if condition == FOUR:
-            values = sum(done.values for done in results.done)
-            yield figure("exposure", results.exposure, "share of attempts", bar=">= 0.1")
-            yield figure("planted_values", values, "reach the splitter", bar=">= 500")
-        leaks = probes.facts(self.world.crowd, results.memories)
-        self.examples += [f"{condition.name}: {line}" for line in leaks.examples]
-        yield figure(f"{name}.probes", leaks.probes.total(), "probes", bar=f">= {PROBES}")
-        yield _leaked(name, leaks)
-        for place, hits in sorted(leaks.found.items()):
-            yield figure(f"{name}.leaks.{place.replace(' ', '_')}", hits, "probes")
-        share = probes.others_wishes(self.world.crowd, results.memories)
-        bar = "<= 0.9" if condition.split else None
-        yield figure(f"{name}.others_wishes", 100 * share.value, f"% of {share.of:,}", bar=bar)
-        if condition == FOUR:
-            kept, strayed = probes.pair_work(self.world.crowd, results.memories)
-            yield figure("pair_work.kept", kept.value, f"share of {kept.of}")
-            yield figure("pair_work.strayed", strayed.value, f"share of {strayed.of}")
-            reached, away = probes.agent_crowd(results.memories)
-            yield figure("agent_crowd.reached", reached.value, f"share of {reached.of:,}")
-            yield figure("agent_crowd.strayed", away.value, f"share of {away.of:,}")
-        for scope in SCOPES:
-            yield figure(f"{name}.entries.{scope}", results.memories.entries[scope], "entries")
-        yield figure(f"{name}.shown", _share([d.shown for d in after]), "characters a task")
-        yield from _costs(name, memory.cost(), len(results.done))
+            yield from crossfigures.scope_probes(
+                name, probes.pair_work(people, memories), probes.agent_crowd(memories)
+            )
+        yield from crossfigures.entries(name, results)
 
     def _held(self) -> list[Turn]:
         """The attempts of a frozen arm: any pair, any task."""
         rng = random.Random(f"held {self.world.seed}")
-        pairs = self.world.crowd.pairs
-        drawn = [
-            (rng.choice(pairs), rng.randrange(len(self.world.tasks))) for _ in range(self.size.held)
-        ]
+        pairs, tasks = self.world.crowd.pairs, len(self.world.tasks)
+        drawn = [(rng.choice(pairs), rng.randrange(tasks)) for _ in range(self.size.held)]
         return [Turn(99, user.id, agent, task, "nobody") for (user, agent), task in drawn]
 
     def _sweep(self, condition: Condition, memory: Memory | None) -> Iterator[Figure]:
         turns = self._held()
         for budget in SWEEP[::4] if self.options.quick else SWEEP:
-            self.progress(f"{condition.name}, budget {budget}")
+            self._said(f"{condition.name}, budget {budget}")
             results = frozen(self.world, turns, memory, budget=budget)
-            yield figure(
-                f"{condition.name}.budget_{budget}.passed", 100 * _share(results.passed), "%"
+            yield from crossfigures.swept(f"{condition.name}.budget_{budget}", results)
+
+    def _arms(self, memory: Memory | None) -> list[Figure]:
+        turns, found = self._held(), dict[str, Results]()
+        for scope in ("none", *SCOPES, "all", "shuffled", "restated"):
+            self._said(f"frozen, {scope}")
+            found[scope] = frozen(
+                self.world,
+                turns,
+                None if scope == "none" else memory,
+                scopes=(scope,) if scope in SCOPES else (),
+                shuffled=scope == "shuffled",
+                restated=scope == "restated",
             )
-            shown = _share([done.shown for done in results.done])
-            yield figure(f"{condition.name}.budget_{budget}.shown", shown, "characters a task")
-
-    def _arms(self, memory: Memory | None) -> Iterator[Figure]:
-        turns, world = self._held(), self.world
-        arms: dict[str, Callable[[], Results]] = {
-            "none": lambda: frozen(world, turns, None),
-            **{
-                scope: lambda scope=scope: frozen(world, turns, memory, scopes=(scope,))  # type: ignore[misc] # mypy knows no default of a lambda
-                for scope in SCOPES
-            },
-            "all": lambda: frozen(world, turns, memory),
-            "shuffled": lambda: frozen(world, turns, memory, shuffled=True),
-            "restated": lambda: frozen(world, turns, memory, restated=True),
-        }
-        bars = {"none": "<= 0.15", "all": ">= 0.9", "shuffled": "<= 0.4", "restated": ">= 0.97"}
-        found = {}
-        for name, arm in arms.items():
-            self.progress(f"frozen, {name}")
-            found[name] = arm()
-            kept = [k for done in found[name].done for k in done.kept.values()]
-            yield figure(f"frozen.{name}.retention", _share(kept), "share", bar=bars.get(name))
-        for name, results in found.items():
-            if name != "none":
-                gain = compare(results.passed, found["none"].passed)
-                yield from _paired(f"frozen.{name}", gain)
+        return list(crossfigures.arms(found))
 
 
-def _share(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
+class _Said:
+    """Progress of jobs that run side by side: each tells of itself every few seconds."""
 
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._lock = progress, threading.Lock()
+        self._last: dict[str, float] = {}
 
-def _leaked(name: str, leaks: probes.Leaks) -> Figure:
-    return figure(
-        f"{name}.leaks", leaks.found.total(), f"of {leaks.probes.total():,} probes", bar="== 0"
-    )
-
-
-def _costs(name: str, cost: Cost, attempts: int) -> Iterator[Figure]:
-    yield figure(f"{name}.kernel", cost.seconds / attempts * 1e3, "ms of processor an attempt")
-    yield figure(f"{name}.tokens", cost.tokens / attempts, "tokens an attempt")
-    for state, count in cost.ended:
-        yield figure(f"{name}.ended.{state}", count, "submissions")
-
-
-def _paired(name: str, paired: Paired, bar: str | None = None) -> Iterator[Figure]:
-    yield figure(f"{name}.gain", paired.gain, f"points, {paired.attempts} attempts", bar=bar)
-    yield figure(f"{name}.p", paired.p, f"McNemar, {paired.won} to {paired.lost}")
-
-
-def _gains(plan: str, found: dict[str, Results], *, bars: bool = True) -> Iterator[Figure]:
-    """What each condition gains over no memory, after the first round."""
-    none, everywhere = found["none"], found["global"]
-    after = [n for n, done in enumerate(none.done) if done.turn.round]
-
-    def gain(here: Results, there: Results, among: Sequence[int]) -> Paired:
-        passed = [results.passed for results in (here, there)]
-        return compare(*([p[n] for n in among] for p in passed))
-
-    for name, results in found.items():
-        if name != "none":
-            bar = ">= 13" if bars and name == "four" else None
-            yield from _paired(f"{plan}.{name.replace(' ', '_')}", gain(results, none, after), bar)
-    over = gain(found["four"], everywhere, after)
-    yield from _paired(f"{plan}.four_over_global", over, ">= 4" if bars else None)
-    for kind in KINDS:
-        among = [n for n in after if none.done[n].turn.before == kind]
-        if not among:
-            continue
-        four, alone = (gain(found[name], none, among) for name in ("four", "global"))
-        wanted = {"nobody": "ratio >= 1.5", "strangers": "ratio >= 1.2"} if bars else {}
-        yield figure(
-            f"{plan}.four.{kind.replace(' ', '_')}.gain",
-            four.gain,
-            f"points, {len(among)} attempts",
-            reference=("global only", alone.gain),
-            bar=wanted.get(kind),
-        )
+    def __call__(self, stage: str, done: int = 0, of: int = 0) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if done == of or now - self._last.get(stage, -1e9) >= Progress.EVERY:
+                self._last[stage] = now
+                self._progress(stage, done, of)
