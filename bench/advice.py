@@ -58,6 +58,10 @@ DATES = (
 )
 
 
+FEWEST, LIKE = 6, 0.85
+"""Words that a situation must have, and which share of them a task, to be taken for alike."""
+
+
 @dataclass
 class Style:
     """How a report is written; empty: as it comes."""
@@ -91,13 +95,14 @@ def _chosen(options: dict[str, str], text: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    scope: str
-    situation: str
-    lesson: str
+    """An entry as it is shown; where its situation ends is for the reader to see."""
 
-    @property
-    def text(self) -> str:
-        return f"{self.situation}: {self.lesson}"
+    scope: str
+    text: str
+
+    def situations(self) -> Iterator[str]:
+        for colon in re.finditer(r":\s", self.text):
+            yield self.text[: colon.start()]
 
 
 def entries(memory: str) -> list[Entry]:
@@ -107,11 +112,11 @@ def entries(memory: str) -> list[Entry]:
     for line in memory.splitlines():
         if header := re.match(r"#+ Learned memory: (\S+)", line):
             scope = header[1]
-        elif item := re.match(r"- (?:When )?(.*?): (.*)", line):
-            found.append(Entry(scope, item[1], item[2]))
+        elif item := re.match(r"- (?:When )?(.*)", line):
+            found.append(Entry(scope, item[1]))
         elif line.strip() and found:
             last = found.pop()
-            found.append(Entry(last.scope, last.situation, f"{last.lesson}\n{line}"))
+            found.append(Entry(last.scope, f"{last.text}\n{line.strip()}"))
     return found
 
 
@@ -157,8 +162,19 @@ def subject(prompt: str) -> str:
 
 def fits(text: str, about: str) -> bool:
     """Whether ``text`` speaks of what the task is about."""
-    stems = {_stem(word) for word in re.findall(r"[a-z]+", text.lower())}
+    stems = _stems(text)
     return bool(about) and all(_stem(word) in stems for word in about.split())
+
+
+def is_like(situation: str, prompt: str) -> bool:
+    """Whether a situation is that of the task, in nearly all of its words. A lesson may have been
+    generalised until it no longer names what it was about."""
+    said = _stems(re.sub(r"<\w+>", " ", situation))
+    return len(said) >= FEWEST and len(said & _stems(prompt)) >= LIKE * len(said)
+
+
+def _stems(text: str) -> set[str]:
+    return {_stem(word) for word in re.findall(r"[a-z]+", text.lower())}
 
 
 def _stem(word: str) -> str:
@@ -174,18 +190,13 @@ def take(
     style.read(prompt)
     about = subject(prompt)
     for entry in _for_me(entries(memory), set(own), set(others)):
-        style.read(entry.lesson if _is_whole(entry.lesson) else entry.text)
-        if fits(entry.text, about):
-            advice.data(entry.lesson)
+        style.read(entry.text)
+        if fits(entry.text, about) or any(is_like(s, prompt) for s in entry.situations()):
+            advice.data(entry.text)
         if "usual table layout" in prompt:
-            advice.layout(entry.lesson)
-        advice.tool(entry.lesson)
+            advice.layout(entry.text)
+        advice.tool(entry.text)
     return advice, style
-
-
-def _is_whole(lesson: str) -> bool:
-    """Whether a lesson says by itself what it is about."""
-    return re.search(r"\b(?:title|bullet|file|line|date|sign)", lesson) is not None
 
 
 def _for_me(found: Iterable[Entry], own: set[str], others: set[str]) -> Iterator[Entry]:

@@ -42,28 +42,36 @@ HARNESS = {
 QUIRK = {
     "terminal": (
         "parts",
-        f"read_file of the {{harness}} returns only the first {PAGE} lines of a long file, so I "
-        "read it in parts with from_line.",
+        "read_file",
+        f"returns only the first {PAGE} lines of a long file, so I read it in parts with from_line",
     ),
     "notebook": (
         "parts",
-        f"read_file of the {{harness}} returns only the last {PAGE} lines of a long file, so I "
-        "read it in parts with from_line.",
+        "read_file",
+        f"returns only the last {PAGE} lines of a long file, so I read it in parts with from_line",
     ),
     "console": (
         "line end",
-        "write_file of the {harness} leaves off the last line end of a file, so I add one more.",
+        "write_file",
+        "leaves off the last line end of a file, so I add one more",
     ),
     "mailroom": (
         "unix",
-        "write_file of the {harness} writes Windows line ends, so I pass line_ends unix.",
+        "write_file",
+        "writes Windows line ends, so I pass line_ends unix",
     ),
     "workbench": (
         "no mark",
-        "write_file of the {harness} puts a byte order mark in front of a file, so I pass mark no.",
+        "write_file",
+        "puts a byte order mark in front of a file, so I pass mark no",
     ),
 }
-"""By harness: the way round its quirk, and how an agent says so that has found it."""
+"""By harness: the way round its quirk, the tool, and how an agent says so that has found it."""
+WHERE = (
+    "{tool} of the {harness} {does}.",
+    "My {tool} tool {does}.",
+    "In the {harness} {tool} {does}.",
+)
 
 
 @dataclass(frozen=True)
@@ -177,9 +185,16 @@ class _Run:
         for line in text.splitlines():
             if fits(line, about):
                 self.advice.data(line)
-        if self.advice.on == before:
+        found = sorted(self.advice.on - before)
+        if not found:
             return output
-        return self._again(self.advice.because[-1], output)
+        said = " and ".join(toolbox.SWITCHES[switch][1] for switch in found)
+        return self._again(
+            self._one("In the {0} {1}.", "For the {0}: {1}.", "{1} (this is so in the {0}).")
+            .format(about, said)
+            .capitalize(),
+            output,
+        )
 
     def _look_at_layout(self, names: list[str], output: Output | None) -> Output | None:
         sample = next((name for name in names if "previous" in name), "")
@@ -203,7 +218,7 @@ class _Run:
 
     def _look_at_tools(self, names: list[str], output: Output | None) -> Output | None:
         """Compare what the tools gave and wrote with what is there."""
-        quirk, said = QUIRK.get(self.tools.name, ("", ""))
+        quirk, tool, does = QUIRK.get(self.tools.name, ("", "", ""))
         if not output or not quirk or quirk in self.advice.quirks:
             return output
         if quirk == "parts":
@@ -216,7 +231,8 @@ class _Run:
             if self.tools.read_file(why, cut[0], from_line=at) in ("", seen):
                 return output
         self.advice.quirks.add(quirk)
-        return self._again(said.format(harness=self.tools.name), output)
+        said = self._one(*WHERE).format(tool=tool, harness=self.tools.name, does=does)
+        return self._again(said, output)
 
     def _again(self, said: str, output: Output) -> Output:
         whose = ""

@@ -15,88 +15,134 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-SWITCHES: dict[str, str] = {
+SWITCHES: dict[str, tuple[str, str]] = {
     # how cells of tables are read
-    "decimal comma": r"decimal commas?|commas? (?:as|for) (?:the )?decimal",
-    "thousands apostrophe": r"apostrophes?\b.*thousand|thousand.*apostrophe",
-    "negative brackets": r"(?:parenthes|bracket)\w*\b.*negative|negative.*parenthes",
-    "negative trailing": r"trailing minus|minus\b.*(?:after|end)",
-    "cents": r"in cents|by 100\b",
-    "day first": r"day (?:comes )?first|day-first",
-    "short years": r"two-digit year",
-    "missing 999": r"\b999\b",
+    "decimal comma": (
+        r"decimal commas?|commas? (?:as|for) (?:the )?decimal",
+        "amounts have a decimal comma, so the comma is not a thousands mark",
+    ),
+    "thousands apostrophe": (
+        r"apostrophes?\b.*thousand|thousand.*apostrophe",
+        "the apostrophe in an amount only separates thousands",
+    ),
+    "negative brackets": (
+        r"(?:parenthes|bracket)\w*\b.*negative|negative.*parenthes",
+        "amounts in parentheses are negative ones",
+    ),
+    "negative trailing": (
+        r"trailing minus|minus\b.*(?:after|end)",
+        "a trailing minus makes an amount negative",
+    ),
+    "cents": (r"in cents|by 100\b", "amounts are given in cents and have to be divided by 100"),
+    "day first": (r"day (?:comes )?first|day-first", "dates are day first, not month first"),
+    "short years": (r"two-digit year", "a two-digit year above 50 is one of the last century"),
+    "missing 999": (r"\b999\b", "a value of 999 is a missing one and is skipped"),
     # which lines of tables count
-    "no total line": r"grand total|total line",
-    "preamble": r"preamble",
-    "once an id": r"(?:each|every|an?|per|same) id\b|\bid\b.*\bonce",
-    "same spelled": r"case and blanks",
-    "no void": r"status V\b|\bvoid\b",
-    "no comments": r"hash\b|comment",
-    "latin-1": r"latin-?1",
+    "no total line": (
+        r"grand total|total line",
+        "the grand total in the last line must not be counted",
+    ),
+    "preamble": (r"preamble", "there is a preamble before the header that must be skipped"),
+    "once an id": (
+        r"(?:each|every|an?|per|same) id\b|\bid\b.*\bonce",
+        "some rows come twice, so I count every id once",
+    ),
+    "same spelled": (r"case and blanks", "spellings differ, so I ignore case and blanks"),
+    "no void": (r"status V\b|\bvoid\b", "void rows are left out"),
+    "no comments": (r"hash\b|comment", "lines that start with a hash are only comments"),
+    "latin-1": (r"latin-?1", "the file must be read as latin-1"),
     # lines of texts
-    "by version": r"by version|version number",
-    "no case": r"(?:without regard to|ignor\w+|regardless of) case|case[- ]insensitive",
-    "no article": r"leading article",
-    "no repeats": r"repeated lines|kept once|duplicate lines",
-    "by number": r"by the (?:last )?number",
-    "by last word": r"by the last word",
-    "by size": r"XS\b.*XL",
-    "whole words": r"whole words?",
-    "no code": r"code blocks?",
-    "keep capital": r"keep\w* the capital|capitalised",
-    "no quotes": r"quoted lines?",
-    "rejoin": r"hyphen at the end|rejoin",
-    "keep lists": r"list items?",
-    "no front matter": r"front matter",
-    "no numbers": r"numbers are not words|numbers\b.*leave them out",
+    "by version": (r"by version|version number", "the order is by version number, not by letters"),
+    "no case": (
+        r"(?:without regard to|ignor\w+|regardless of) case|case[- ]insensitive",
+        "it has to be done regardless of case",
+    ),
+    "no article": (r"leading article", "a leading article is ignored when sorting"),
+    "no repeats": (
+        r"repeated lines|kept once|duplicate lines",
+        "repeated lines have to be dropped",
+    ),
+    "by number": (r"by the (?:last )?number", "the lines go by the number at their end"),
+    "by last word": (r"by the last word", "the lines go by the last word"),
+    "by size": (r"XS\b.*XL", "the sizes go from XS up to XL"),
+    "whole words": (r"whole words?", "only whole words are replaced"),
+    "no code": (r"code blocks?", "code blocks are left as they are"),
+    "keep capital": (
+        r"keep\w* the capital|capitalised",
+        "the capitalised word is replaced as well",
+    ),
+    "no quotes": (r"quoted lines?", "quoted lines are left as they are"),
+    "rejoin": (
+        r"hyphen at the end|rejoin",
+        "a word broken by a hyphen at the end of a line has to be joined again",
+    ),
+    "keep lists": (r"list items?", "list items stay on their own lines"),
+    "no front matter": (r"front matter", "the front matter is not part of the text"),
+    "no numbers": (
+        r"numbers are not words|numbers\b.*leave them out",
+        "numbers are not words and must not be counted",
+    ),
     # programs
-    "half up": r"half up",
-    "lower middle": r"lower of the two",
-    "none": r"prints? none",
-    "towards zero": r"towards? zero",
-    "both ends": r"both the first and the last|inclusive",
-    "from one": r"counted from one|from 1\b",
-    "restart": r"starts? again at zero|restart",
-    "round down": r"rounded down",
-    "hexadecimal": r"hexadecimal|0x",
-    "no wrap": r"24 hours in full|not wrap",
-    "dense ranks": r"share a rank",
+    "half up": (r"half up", "the mean has to be rounded half up"),
+    "lower middle": (
+        r"lower of the two",
+        "the median is the lower of the two values in the middle",
+    ),
+    "none": (r"prints? none", "with no input it prints none"),
+    "towards zero": (r"towards? zero", "the division has to go towards zero"),
+    "both ends": (
+        r"both the first and the last|inclusive",
+        "the days are counted inclusive of both ends",
+    ),
+    "from one": (r"counted from one|from 1\b", "positions are counted from one"),
+    "restart": (r"starts? again at zero|restart", "the sum has to restart after an empty line"),
+    "round down": (r"rounded down", "percentages have to be rounded down"),
+    "hexadecimal": (r"hexadecimal|0x", "inputs can be hexadecimal as well"),
+    "no wrap": (r"24 hours in full|not wrap", "the sum of hours must not wrap at a day"),
+    "dense ranks": (r"share a rank", "equal scores share a rank without a gap after it"),
     # formats
-    "codes": r"leading zeros?",
-    "null": r"\bnull\b",
-    "booleans": r"true and false",
-    "no mark": r"part of a key",
-    "serial dates": r"serial numbers?",
-    "lists": r"values of a list",
-    "fractions": r"fraction of one",
-    "remarks": r"inline remark",
-    "first holds": r"first value holds",
-    "continued": r"backslash",
-    "nested": r"nested object|level deeper",
-    "joined by blanks": r"joined with a blank",
-    "milliseconds": r"milliseconds",
-    "since 2000": r"year 2000",
+    "codes": (r"leading zeros?", "codes with leading zeros stay strings"),
+    "null": (r"\bnull\b", "an empty cell becomes null"),
+    "booleans": (r"true and false", "yes and no turn into true and false"),
+    "no mark": (
+        r"part of a key",
+        "the mark at the beginning of the file must not become part of a key",
+    ),
+    "serial dates": (r"serial numbers?", "dates are serial numbers counted from 1899-12-30"),
+    "lists": (r"values of a list", "semicolons separate the values of a list"),
+    "fractions": (r"fraction of one", "a percentage becomes a fraction of one"),
+    "remarks": (r"inline remark", "what follows a semicolon is an inline remark"),
+    "first holds": (r"first value holds", "when a key comes again the first value holds"),
+    "continued": (r"backslash", "a backslash continues a line on the next one"),
+    "nested": (r"nested object|level deeper", "the column can lie in a nested object"),
+    "joined by blanks": (r"joined with a blank", "a list is joined with a blank"),
+    "milliseconds": (r"milliseconds", "times are milliseconds, not seconds"),
+    "since 2000": (r"year 2000", "seconds are counted from the year 2000"),
     # logs
-    "utc": r"\bUTC\b",
-    "twelve": r"twelve-hour|AM and PM",
-    "repeats count": r"message repeated",
-    "short levels": r"\bE or ERR\b",
-    "no selftest": r"selftest",
-    "level column": r"level column",
-    "slow clock": r"add one hour|hour slow",
-    "midnight": r"midnight",
-    "no unfinished": r"unfinished",
-    "last start": r"last start",
-    "no pauses": r"pause and resume",
+    "utc": (r"\bUTC\b", "times have to be converted to UTC first"),
+    "twelve": (r"twelve-hour|AM and PM", "the clock has AM and PM"),
+    "repeats count": (
+        r"message repeated",
+        "a line that says last message repeated counts as often as it says",
+    ),
+    "short levels": (r"\bE or ERR\b", "the level is also written E or ERR"),
+    "no selftest": (r"selftest", "selftest lines do not count"),
+    "level column": (r"level column", "only the level column tells an error"),
+    "slow clock": (r"add one hour|hour slow", "the clock is slow, so I add one hour"),
+    "midnight": (r"midnight", "a job can run past midnight"),
+    "no unfinished": (r"unfinished", "unfinished jobs are left out"),
+    "last start": (r"last start", "a job counts from its last start"),
+    "no pauses": (r"pause and resume", "the time between pause and resume is not counted"),
 }
-"""By switch: the words that speak for it (regular expressions, any case)."""
+"""By switch: the words that speak for it (a regular expression, any case), and how someone says it
+in his own words who has found it out."""
 
 Switches = frozenset[str]
 
 
 def switches(text: str) -> Switches:
     """Those that ``text`` speaks for."""
-    return frozenset(s for s, words in SWITCHES.items() if re.search(words, text, re.I | re.S))
+    return frozenset(s for s, (words, _) in SWITCHES.items() if re.search(words, text, re.I | re.S))
 
 
 @dataclass(frozen=True)

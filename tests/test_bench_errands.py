@@ -14,7 +14,7 @@ from bench import errands, wishes
 from bench.advice import Style, entries, take
 from bench.crowd import AGENTS, HARNESSES
 from bench.errands import Errand, House
-from bench.solvers import HARNESS, QUIRK, Solved, solve
+from bench.solvers import HARNESS, QUIRK, WHERE, Solved, solve
 from bench.toolbox import SWITCHES, switches
 
 DAY = datetime.date(2026, 3, 5)
@@ -87,7 +87,7 @@ def test_each_task_fails_plainly_and_passes_with_its_lesson(seed: int, tmp_path:
 
 def test_no_prompt_tells_its_trap() -> None:
     for errand in errands.draw(0, 1):
-        assert not switches(errand.prompt) & switches(errand.trap), errand.id
+        assert not switches(errand.prompt), errand.id
 
 
 def test_tasks_are_the_seeds(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_the_house_has_its_say_only_where_it_is_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_an_agents_quirk_costs_a_task_until_it_is_known(agent: str, tmp_path: Path) -> None:
-    quirk, said = QUIRK[HARNESS[agent]]
-    said = said.format(harness=HARNESS[agent])
+    quirk, tool, does = QUIRK[HARNESS[agent]]
+    said = WHERE[0].format(tool=tool, harness=HARNESS[agent], does=does)
     hit = 0
     for errand in errands.draw(0, 1):
         known = shown(*lessons(errand))
@@ -133,7 +133,7 @@ def test_an_agents_quirk_costs_a_task_until_it_is_known(agent: str, tmp_path: Pa
 
 def test_words_about_other_agents_are_left_alone(tmp_path: Path) -> None:
     mine, theirs = {"merlin", "console"}, {"kestrel", "terminal", "heron", "notebook"}
-    said = QUIRK["terminal"][1].format(harness="terminal")
+    said = f"read_file of the terminal {QUIRK['terminal'][2]}."
     assert take(shown(said), "", mine, theirs)[0].quirks == set()
     assert take(shown(said), "", theirs, mine)[0].quirks == {"parts"}
     situation = "working as kestrel"
@@ -144,7 +144,7 @@ def test_a_second_look_finds_the_trap_and_says_so(tmp_path: Path) -> None:
     for errand in errands.draw(0, 1)[:20]:
         passed, tail, solved = attempt(errand, tmp_path, rng=Keen(1))
         assert passed, (errand.id, tail)
-        assert errand.trap in (solved.messages[-1].content or "")
+        assert switches(errand.trap) & switches(solved.messages[-1].content or "")
 
 
 def test_what_is_shown_shifts_no_draw(tmp_path: Path) -> None:
@@ -155,6 +155,20 @@ def test_what_is_shown_shifts_no_draw(tmp_path: Path) -> None:
         solved = attempt(errand, tmp_path, memory, "merlin", random.Random(5))[2]
         found.append([m.content for m in solved.messages])
     assert found[0] == found[1]
+
+
+def test_a_lesson_that_names_nothing_any_more_is_followed_where_the_situation_is_the_same() -> None:
+    prompt = "For the mill branch we have the till export in till.csv. Add up the column amount."
+    told = "the <name> export writes amounts with a decimal comma"
+    same = "adding up: Add up the column amount. We have the <name> export in <name>.csv"
+    for situation, followed in ((same, True), ("sorting the lines of a file by size", False)):
+        advice, _ = take(shown(told, situation=situation), prompt, {"merlin"}, {"heron"})
+        assert ("decimal comma" in advice.on) == followed
+
+
+def test_every_switch_has_words_of_its_own() -> None:
+    for switch, (_, said) in SWITCHES.items():
+        assert switch in switches(said), switch
 
 
 def test_every_switch_is_spoken_for_by_a_trap() -> None:
@@ -218,11 +232,11 @@ def test_a_date_form_is_told_from_those_that_hold_it(drawn: list[wishes.Wishes])
 
 def test_memory_is_read_entry_by_entry() -> None:
     text = shown("One.", scope="user") + shown("Two: it.", "Three", scope="pair")
-    found = [(e.scope, e.situation, e.lesson) for e in entries(text)]
+    found = [(e.scope, e.text, list(e.situations())) for e in entries(text + "  and more\n")]
     assert found == [
-        ("user", "doing this", "One."),
-        ("pair", "doing this", "Two: it."),
-        ("pair", "doing this", "Three"),
+        ("user", "doing this: One.", ["doing this"]),
+        ("pair", "doing this: Two: it.", ["doing this", "doing this: Two"]),
+        ("pair", "doing this: Three\nand more", ["doing this"]),
     ]
 
 
