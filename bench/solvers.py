@@ -189,12 +189,9 @@ class _Run:
         if not found:
             return output
         said = " and ".join(toolbox.SWITCHES[switch][1] for switch in found)
-        return self._again(
-            self._one("In the {0} {1}.", "For the {0}: {1}.", "{1} (this is so in the {0}).")
-            .format(about, said)
-            .capitalize(),
-            output,
-        )
+        ways = ("in the {0} {1}.", "for the {0}: {1}.", "{1} (this is so in the {0}).")
+        said = self._one(*ways).format(about, said)
+        return self._again(said[:1].upper() + said[1:], output)
 
     def _look_at_layout(self, names: list[str], output: Output | None) -> Output | None:
         sample = next((name for name in names if "previous" in name), "")
