@@ -43,6 +43,7 @@ from bench.rounds import Results, World, frozen, learn
 
 BUDGET = 4_000
 """Characters a scope. A run's store is small; so is this, or every budget would hold all of it."""
+PLANS = ("scheduled", "random", "crowds")
 SWEEP = (1_000, 2_000, 4_000, 10_000, 40_000)
 
 
@@ -103,6 +104,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--conditions", nargs="+", metavar="NAME", help="only these, beside none, global and four"
+    )
+    parser.add_argument(
+        "--plans", nargs="+", choices=PLANS, default=PLANS, help="of the attempts (default all)"
     )
     parser.add_argument("--users", type=int, help="in the crowd")
     parser.add_argument("--rounds", type=int)
@@ -204,15 +208,18 @@ class _Bench:
     # -- what is run
 
     def _jobs(self) -> Iterator[_Job]:
-        rounds, each = self.size.rounds, self.size.each
-        turns = self._plan(self.world, assignment.scheduled, rounds, each)
-        self.counted["scheduled"] = assignment.counted(turns)
-        for condition in self._conditions():
-            yield _Job("scheduled", self.world, turns, condition, also=condition in (GLOBAL, FOUR))
-        turns = self._plan(self.world, assignment.at_random, rounds, each)
-        self.counted["random"] = assignment.counted(turns)
-        yield from (_Job("random", self.world, turns, condition) for condition in FEW)
-        for users, rounds, each in self.size.crowds:
+        rounds, each, plans = self.size.rounds, self.size.each, self.options.plans
+        if "scheduled" in plans:
+            turns = self._plan(self.world, assignment.scheduled, rounds, each)
+            self.counted["scheduled"] = assignment.counted(turns)
+            for condition in self._conditions():
+                also = condition in (GLOBAL, FOUR)
+                yield _Job("scheduled", self.world, turns, condition, also)
+        if "random" in plans:
+            turns = self._plan(self.world, assignment.at_random, rounds, each)
+            self.counted["random"] = assignment.counted(turns)
+            yield from (_Job("random", self.world, turns, condition) for condition in FEW)
+        for users, rounds, each in self.size.crowds if "crowds" in plans else ():
             world = replace(self.world, crowd=crowd.draw(self.options.seed, users))
             turns = self._plan(world, assignment.scheduled, rounds, each)
             yield from (_Job(f"users_{users}", world, turns, condition) for condition in FEW)
