@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 DEPTH = 3
 """Encodings inside one another that are undone."""
-SHARE = 8
+SHARE = 4
 """How many times its own length is decoded of a text, at most."""
 ROT13 = str.maketrans({chr(i): codecs.encode(chr(i), "rot13") for i in range(65, 123)})
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}+")

@@ -24,7 +24,7 @@ from isovist.kernel.learning.sentences import (
     speaks_of_person,
     states_wish,
 )
-from isovist.kernel.learning.values import days, values
+from isovist.kernel.learning.values import days, plain_number, values
 from isovist.storage.folding import fold
 
 SHORTEST = 3
@@ -32,7 +32,9 @@ SHORTEST = 3
 LONGEST = 48
 """Letters and digits of a fact that are looked at; of a longer one the first so many."""
 RUN = 5
-"""Words of a run by which a copied sentence is known."""
+"""Words of a run by which a copied sentence is known, one of them a person or unusual."""
+CLAUSE = 8
+"""Words of a run of a personal sentence that need not be either."""
 SHORT_SENTENCE = range(3, 8)
 """Words of a sentence that is looked for as a whole."""
 TURNED = 5
@@ -120,6 +122,8 @@ _QUOTED = re.compile(
 )
 _LABELLED = re.compile(r"^[ \t>*|-]*([A-Za-z][\w /-]{1,40}?)[ \t]*[:=|][ \t]+(\S.{0,120})$", re.M)
 _ACTS = re.compile(r"['’]s\b|\s+(?:is|has|lives|works|likes|prefers|wants|was)\b")
+_TASK = re.compile(r"\s*[-*]?\s*(?:task|about|situation|the task is like):", re.I)
+"""What a protected text says of the task itself stands in the reusable one as well."""
 _OF_STREAM = frozenset(
     [
         "task",
@@ -209,7 +213,8 @@ class _Gathered:
         for m in _LABELLED.finditer(text):
             self.labelled(m[1], m[2])
         for sentence in sentences(text):
-            self.sentence(text[sentence.start : sentence.stop])
+            if not _TASK.match(text, sentence.line):
+                self.sentence(text[sentence.start : sentence.stop])
 
     def value(self, kind: str, text: str) -> None:
         if kind == "date":
@@ -222,7 +227,8 @@ class _Gathered:
                 self.uncommon(part)
         if kind == "number":
             for part in re.findall(r"[0-9]{4,}", text):
-                self.key(part)
+                if not plain_number(part):
+                    self.key(part)
         self.uncommon(text)
 
     def uncommon(self, text: str) -> None:
@@ -290,6 +296,10 @@ class _Gathered:
                 if any(s not in COMMON for s in run) or (kept and any(s in _TELLING for s in run)):
                     self.runs.add(hash(run))
                     self.first.add(run[0])
+            if about or wish:
+                for i in range(len(stemmed) - CLAUSE + 1):
+                    self.runs.add(hash(tuple(stemmed[i : i + CLAUSE])))
+                    self.first.add(stemmed[i])
 
     def words(self, text: str) -> None:
         words = words_of(text)
@@ -304,7 +314,7 @@ class _Gathered:
             for key in self.keys
             if len(key) >= TURNED
             for other in (key[::-1], key.translate(ROT13))
-            if not _common(other)
+            if not (other.isalpha() and _common(other))
         }
         keys = self.keys | turned
         heads = {key[:n] for key in keys for n in range(1, min(len(key), STEM) + 1)}
@@ -353,4 +363,5 @@ _TELLING = frozenset(
 
 def _common(word: str) -> bool:
     word = plain(word).lower().removesuffix("'s").strip("'’-")
-    return word in FUNCTION or all(s in COMMON for s in stems(re.split(r"['’-]", word)))
+    parts = [part for part in re.split(r"['’-]", word) if not part.isdigit()]
+    return word in FUNCTION or all(stem in COMMON for stem in stems(parts))

@@ -19,6 +19,7 @@ import msgspec
 
 from isovist.kernel.learning.disguise import decoded, turned
 from isovist.kernel.learning.facts import (
+    CLAUSE,
     LONGEST,
     RUN,
     SHORT_SENTENCE,
@@ -189,8 +190,9 @@ def _said(found: Tokens, facts: Facts, least: int) -> Iterator[tuple[int, int]]:
         if stem in facts.rare and len(words[i]) >= least:
             yield starts[i], stops[i]
         if stem in facts.first:
-            if hash(tuple(stemmed[i : i + RUN])) in facts.runs:
-                yield starts[i], stops[i + RUN - 1]
+            for size in (RUN, CLAUSE):
+                if hash(tuple(stemmed[i : i + size])) in facts.runs and i + size <= len(stemmed):
+                    yield starts[i], stops[i + size - 1]
             for size in SHORT_SENTENCE:
                 if hash(tuple(stemmed[i : i + size])) in facts.whole and i + size <= len(stemmed):
                     yield starts[i], stops[i + size - 1]

@@ -61,9 +61,11 @@ _CODES = """
     750 755 775 777 800 900 999 1000 1001 1234 1250 1251 1252 1900 1970 2000 3000 3306 3339 3600
     5000 5432 6379 8000 8080 8443 8601 8859 9999 10000 12345 50000 86400 100000 1000000
 """
-_PLAIN_NUMBERS = frozenset(_CODES.split()) | {
-    str((1 << n) - less) for n in range(6, 17) for less in (0, 1)
-}
+_PLAIN_NUMBERS = (
+    frozenset(_CODES.split())
+    | {str((1 << n) - less) for n in range(6, 17) for less in (0, 1)}
+    | {str(year) for year in range(2000, 2100)}
+)
 
 
 class Value(NamedTuple):
@@ -80,9 +82,10 @@ def values(text: str) -> Iterator[Value]:
     ``404``, ``0x1f``) and numbers of less than three digits are none."""
     for m in _VALUE.finditer(text):
         kind, found = m.lastgroup or "", m[0]
-        if kind == "id" and _TECHNICAL_ID.fullmatch(found):
+        digits = sum(map(str.isdigit, found))
+        if kind == "id" and digits <= 4 and _TECHNICAL_ID.fullmatch(found):
             continue
-        if kind == "id" and sum(map(str.isdigit, found)) < 2 and len(found) < 8:
+        if kind == "id" and digits < 2 and len(found) < 8:
             continue
         if kind == "number" and plain_number(found):
             continue

@@ -27,7 +27,7 @@ _CODE = re.compile(
 )
 _PART = re.compile(
     r"(<(?:path|name|number|email|date|host|url|id|ip)>|(?<![\w-])--?[a-zA-Z][\w-]*"
-    r"|`[^`\n]{1,120}`|\b[A-Z]{2,}[0-9]*(?:_[A-Z0-9]+)+\b|\.?\b[A-Za-z_][\w.]*\(|\b[a-z_]\w*=\w*"
+    r"|`[^`\n]{1,120}`|\b[A-Z]{2,}[0-9]*(?:_[A-Z0-9]+)+\b|\.?\b[A-Za-z_][\w.]{0,60}\(|\b[a-z_]\w*=\w*"
     r"|&#?\w{2,8};|%[A-Za-z]|\\[a-z0-9]{1,4}\b"
     r"|\b[A-Za-z_]\w*(?:Error|Exception|Warning)\b|\b(?:utf|cp|iso|latin|sha)[-_]?[0-9]{1,5}"
     r"(?:[-_](?:[0-9]{1,2}|sig|le|be))?\b|\b[DdMmYyHhSs]{2,4}(?:[./:-][DdMmYyHhSs]{2,4})+\b)"
@@ -165,7 +165,7 @@ def _named(m: re.Match[str], text: str, allowed: Set[str], tainted: Set[str]) ->
         return m[0]
     if _CONSTANT.fullmatch(m[0]) and not content(m[0]) & tainted:
         return m[0]
-    before = text[: m.start()].rstrip()
+    before = text[max(0, m.start() - 8) : m.start()].rstrip()
     if not before or before[-1] in ".:!?":
         # A sentence begins with a capital of its own: the first word is a name only with others.
         if len(words) == 1:
@@ -200,9 +200,12 @@ _ALONE = re.compile(r"\s*(?:$|[.,;:!?)]|\b(?:and|or|in|on|with|at|who|whose)\b)"
 def said_openly(text: str) -> set[str]:
     """The stems of words of a task, or of a verifier's words, that are not ordinary and yet no
     name: alone, in small letters, in no quotation and no value."""
-    for value in reversed(list(values(text))):
-        text = f"{text[: value.start]}.{text[value.stop :]}"
-    text = _QUOTED.sub(".", text)
+    pieces = []
+    at = 0
+    for value in values(text):
+        pieces.append(text[at : value.start])
+        at = value.stop
+    text = _QUOTED.sub(".", ".".join([*pieces, text[at:]]))
     found: set[str] = set()
     before, odd_before, end = "", False, 0
     last: set[str] = set()

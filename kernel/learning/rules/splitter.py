@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator
 import trio
 
 from isovist.kernel.learning.rules.generalise import PLACEHOLDER, General, generalise
-from isovist.kernel.learning.rules.spoken import MOST, Spoken, sentences_of, spoken_in, wishes_of
+from isovist.kernel.learning.rules.spoken import Spoken, sentences_of, spoken_in
 from isovist.kernel.learning.rules.wishes import echoes, is_wish, listed, of_agent, wish
 from isovist.kernel.learning.sentences import looks_personal, speaks_of_person, states_private
 from isovist.kernel.state.lessons import ESTABLISHED, Attempt, Streams
 from isovist.storage import guard
-from isovist.storage.folding import fold
 
 MAX_TASK = 240
 MAX_STREAM = 12_000
@@ -94,7 +93,7 @@ def split(attempt: Attempt) -> Streams:
     said = spoken_in(attempt)
     doubtful: list[str] = []
     reusable: list[str] = []
-    task = _task(attempt, said)
+    task = _task(said)
     if attempt.outcome in _LABELS:
         lines = list(_reusable(attempt, said, doubtful))
         if task and lines:
@@ -108,13 +107,15 @@ def split(attempt: Attempt) -> Streams:
     )
 
 
-def _task(attempt: Attempt, said: Spoken) -> str:
+def _task(said: Spoken) -> str:
     """The task in general words, at most :data:`MAX_TASK` characters; empty where none is left."""
     kept: list[str] = []
     size = 0
-    under = set(listed(fold(attempt.task).text.split("\n")))
-    for sentence in sentences_of(attempt.task):
-        if is_wish(sentence) or sentence in under or echoes(sentence, said.wishes):
+    under = set(listed(said.task.split("\n")))
+    for sentence in sentences_of(said.task):
+        if len(sentence) > 2 * MAX_SENTENCE or sentence in under or is_wish(sentence):
+            continue
+        if echoes(sentence, said.wishes):
             continue
         sentence = re.sub(r"\b(?:for|to) (?:me|us)\b", "", sentence)
         sentence = re.sub(r"\b(?:my|our|your)\b", "the", sentence)
@@ -132,7 +133,7 @@ def _reusable(attempt: Attempt, said: Spoken, doubtful: list[str]) -> Iterator[s
     """The typed lines of the reusable stream but the task. Sentences that may not stand there and
     are worth keeping are added to ``doubtful``."""
     if attempt.outcome in ESTABLISHED:
-        yield from _said_by_check(attempt, said)
+        yield from _said_by_check(said)
     label = _LABELS[attempt.outcome]
     for sentence in _findings(said):
         bare = _LEAD.sub("", sentence).strip()
@@ -164,12 +165,8 @@ def _findings(said: Spoken) -> list[str]:
     of the last turn all that are no tale of what it did."""
     found: list[tuple[int, int, str]] = []
     seen: set[str] = set()
-    size = 0
-    for turn, text in enumerate(reversed(said.agent)):
-        size += len(text)
-        if size > MOST:
-            break
-        for number, sentence in enumerate(sentences_of(text)):
+    for turn, own in enumerate(said.agent):
+        for number, sentence in enumerate(own):
             key = sentence.lower()
             if len(sentence) > 2 * MAX_SENTENCE or _NARRATION.match(sentence) or key in seen:
                 continue
@@ -189,9 +186,9 @@ def _findings(said: Spoken) -> list[str]:
     return [sentence for _, _, sentence in found]
 
 
-def _said_by_check(attempt: Attempt, said: Spoken) -> Iterator[str]:
+def _said_by_check(said: Spoken) -> Iterator[str]:
     """What the verifier's last words say of the work."""
-    lines = fold(attempt.tail[-MOST:]).text.split("\n")[-60:]
+    lines = said.tail.split("\n")[-60:]
     for sentence in (one for line in lines for one in sentences_of(line)):
         if _NOISE.match(sentence) or len(sentence) > 2 * MAX_SENTENCE:
             continue
@@ -206,17 +203,18 @@ def _said_by_check(attempt: Attempt, said: Spoken) -> Iterator[str]:
 
 def _stated(said: Spoken) -> Iterator[str]:
     """What the user states of wishes and of themselves."""
-    seen: set[str] = set()
-    for text in said.user:
-        for sentence in wishes_of(text):
-            if sentence not in seen and len(sentence) <= 2 * MAX_SENTENCE:
-                seen.add(sentence)
-                yield f"{'here' if of_agent(sentence) else 'preference'}: {_short(wish(sentence))}"
-        for sentence in sentences_of(text):
-            if sentence not in seen and len(sentence) <= 2 * MAX_SENTENCE:
-                seen.add(sentence)
-                if speaks_of_person(sentence, second=False) and looks_personal(sentence):
-                    yield f"context: {_short(sentence)}"
+    for sentence in said.stated:
+        if len(sentence) <= 2 * MAX_SENTENCE:
+            yield f"{'here' if of_agent(sentence) else 'preference'}: {_short(wish(sentence))}"
+    stated = set(said.stated)
+    for sentence in said.user:
+        if (
+            len(sentence) <= 2 * MAX_SENTENCE
+            and sentence not in stated
+            and speaks_of_person(sentence, second=False)
+            and looks_personal(sentence)
+        ):
+            yield f"context: {_short(sentence)}"
 
 
 def _short(text: str) -> str:

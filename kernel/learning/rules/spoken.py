@@ -18,22 +18,29 @@ from isovist.kernel.state.lessons import Attempt
 from isovist.storage.folding import fold
 from isovist.syscalls.fence import spoken
 
-MOST = 400_000
-"""Characters of one text that are looked at, the last ones."""
+MOST = 200_000
+"""Characters of the agent's own words that are looked at, the last ones."""
+AT_ONCE = 20_000
+"""Of a task, of a verifier's words, and of either end of what a user says at once. All that a user
+says and all that is read beside is looked at for what it taints."""
 _LEARNT = re.compile(r"^- When [^\n]{1,500}?: ([^\n]+)$", re.M)
 
 
 class Spoken(NamedTuple):
     """An attempt's texts by who they are from.
 
-    ``agent`` is the agent's own prose, the last turn last; ``user`` what the user said. ``public``
-    are stems of unusual words that the task and the verifier use; ``tainted`` those of all that was
-    said or read beside them; ``private`` those of lines about a person. ``wishes`` are the marks of
-    what the user prefers.
+    ``agent`` are sentences of the agent's own, by turn, the last turn first; ``user`` those of the
+    user, ``stated`` what of them are wishes; ``task`` and ``tail`` as they were given. ``public``
+    are stems of unusual words that the task and the verifier use; ``tainted`` those of all that
+    was said or read beside them; ``private`` those of lines about a person. ``wishes`` are the
+    marks of what the user prefers.
     """
 
-    agent: list[str]
+    agent: list[list[str]]
     user: list[str]
+    stated: list[str]
+    task: str
+    tail: str
     public: frozenset[str]
     tainted: frozenset[str]
     private: frozenset[str]
@@ -42,10 +49,9 @@ class Spoken(NamedTuple):
 
 def spoken_in(attempt: Attempt) -> Spoken:
     """What was said in ``attempt``, told apart."""
-    agent = [m.content for m in attempt.trajectory if m.role == "assistant" and m.content]
-    if attempt.claim:
-        agent.append(attempt.claim)
-    user: list[str] = [attempt.task]
+    task = fold(attempt.task[:AT_ONCE]).text
+    tail = fold(attempt.tail[-AT_ONCE:]).text
+    turns = [task]
     tainted: set[str] = set()
     private: set[str] = set()
     delivered: list[str] = []
@@ -55,7 +61,7 @@ def spoken_in(attempt: Attempt) -> Spoken:
             continue
         text = fold(message.content).text
         if message.role == "user":
-            user.append(_unlearned(spoken(text)))
+            turns.append(_ends(_unlearned(spoken(text))))
         for line in text.split("\n"):
             if line not in seen:
                 seen.add(line)
@@ -64,20 +70,39 @@ def spoken_in(attempt: Attempt) -> Spoken:
                 if words and (looks_personal(line) or speaks_of_person(line)):
                     private |= words
         delivered += [m[1] for m in _LEARNT.finditer(text)]
-    for sentence in sentences_of(attempt.task):
+    for sentence in sentences_of(task):
         if speaks_of_person(sentence, second=False) and states_private(sentence):
             private |= content(sentence)
-    stated = [*delivered, *(one for text in user for one in wishes_of(text))]
-    public = said_openly(fold(attempt.task).text) | said_openly(fold(attempt.tail).text)
-    public -= private
+    stated = list(dict.fromkeys(one for turn in turns for one in wishes_of(turn)))
+    public = (said_openly(task) | said_openly(tail)) - private
     return Spoken(
-        agent,
-        user,
-        frozenset(public),
-        frozenset(tainted - public),
-        frozenset(private),
-        list(dict.fromkeys(map(marks, stated))),
+        agent=list(_own(attempt)),
+        user=list(dict.fromkeys(one for turn in turns for one in sentences_of(turn))),
+        stated=stated,
+        task=task,
+        tail=tail,
+        public=frozenset(public),
+        tainted=frozenset(tainted - public),
+        private=frozenset(private),
+        wishes=list(dict.fromkeys(map(marks, (*delivered, *stated)))),
     )
+
+
+def _own(attempt: Attempt) -> Iterator[list[str]]:
+    """The sentences of the agent's turns, the last turn first; what it claims is the last."""
+    left = MOST
+    own = [m.content for m in attempt.trajectory if m.role == "assistant" and m.content]
+    for text in reversed([*own, attempt.claim]):
+        if text and left > 0:
+            yield sentences_of(fold(text[-left:]).text)
+            left -= len(text)
+
+
+def _ends(text: str) -> str:
+    """Both ends of what was said at once: between them stands what was pasted."""
+    if len(text) <= 2 * AT_ONCE:
+        return text
+    return f"{text[:AT_ONCE]}\n\n{text[-AT_ONCE:]}"
 
 
 def _unlearned(text: str) -> str:
@@ -95,12 +120,11 @@ def _unlearned(text: str) -> str:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of ``text``, folded."""
-    text = fold(text[-MOST:]).text
+    """The sentences of ``text``."""
     return [text[s.start : s.stop] for s in sentences(text)]
 
 
 def wishes_of(text: str) -> Iterator[str]:
     """What a user's ``text`` states of lasting preferences."""
-    yield from listed(fold(text[-MOST:]).text.split("\n"))
+    yield from listed(text.split("\n"))
     yield from (sentence for sentence in sentences_of(text) if is_wish(sentence))
