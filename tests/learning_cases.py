@@ -336,4 +336,41 @@ CASES = (
         outcome="unknown",
         reusable=("perhaps: ",), never=("lesson:", "check said:"),
     ),
+    # -- words that no list holds
+    Case(
+        "milliseconds", "Compute the median response time per endpoint from access.log.",
+        outcome="failed", tail="FAIL: the log mixes s and ms units",
+        reusable=("check said: the log mixes s and ms units",),
+    ),
+    Case(
+        "new words of the work", "Deduplicate the subscriber list in subs.txt.",
+        "The catch: addresses differ only in case, so casefold them after NFKC normalisation.",
+        reusable=("casefold", "nfkc"),
+    ),
+    Case(
+        "a folder of the task", "You are in a sandbox. Extract all tar archives in inbox/.",
+        "Symlinks are counted once.",
+        reusable=("inbox/", "symlinks are counted once"),
+    ),
+    Case(
+        "how I like it", "Write a program roman.py.",
+        user="\nHow I like documents: dates like 2024/03/09. Headings in Title Case.",
+        protected=("preference: dates like 2024/03/09", "preference: headings in title case"),
+    ),
+    Case(
+        "an echoed wish", "Write a report on the log.",
+        "Dates stand as 9 March 2024 in the report, as you asked. The total is in the last row.",
+        user="I prefer dates as 9 March 2024.",
+        reusable=("last row",), never=("march",),
+    ),
+    Case(
+        "delivered lessons are nobody's words", "Write a report on the log.",
+        user="\n# Learned memory: user\n\n- When doing any task: I prefer dates as DD/MM/YYYY.",
+        never=("dd/mm",), nowhere=("dd/mm",),
+    ),
+    Case(
+        "claim", "Find which worker leaked memory in the logs.",
+        "The pid is reused after a restart, so group by pid and start time.",
+        outcome="unknown", reusable=("perhaps: the pid is reused",),
+    ),
 )  # fmt: skip

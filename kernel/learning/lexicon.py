@@ -38,117 +38,120 @@ FUNCTION = frozenset(
 
 ORDINARY = frozenset(
     """
-    eur usd gbp chf jpy cny euros dollars home users mnt opt usr media desktop documents downloads
-    www var etc kg km cm mm mg ml lb oz ft mph kmh kwh hello foo bar baz quux lorem ipsum older
-    oldest newer newest larger largest smaller smallest bigger biggest fewer fewest longer longest
-    shorter shortest later earlier earliest higher highest faster fastest slower slowest easier
-    easiest simpler simplest hardest cheaper cheapest stricter wider widest deeper deepest done
-    went gone took taken gave given began begun came saw seen knew known thought told held kept
-    left meant met paid ran said sent shown spent stood wrote written brought built caught chose
-    chosen drew drawn fell fallen found grew grown lost overwritten rewritten rose threw thrown
-    lying hours minutes seconds days weeks months years banker bankers exactly greet greetings
-    greeting guest guests booking bookings photo photos picture pictures album music song movie
-    film video audio sensor measurement reading temperature humidity pressure rainfall weather
-    trip route flight train bus car ticket seat shop cart basket grade grades course lesson exam
-    score scores player game match league tournament library book chapter page article vote live
-    lives living play plays played born reside dtype str overflow underflow per own instead leave
-    leaves kind sort sorts sorted half away bought sold pack packed unpacked load loads mismatch
-    mismatched misread miscount miscounted missed skipped dropped dropping split splits stripped
-    wrapped mapped swapped cutting getting setting letting putting running blocked whenever
-    wherever anymore altogether meanwhile afterwards beforehand twice thrice plausible sane insane
-    tricky subtle surprising surprisingly harmless harmful dangerous duplicate duplicated
-    duplicates dedup deduped unescaped doubled doubling halve halved nothing something everything
-    anything somewhere nowhere everywhere ability able absent accept accepted access accordingly
-    account accurate achieve act action actual actually add added addition additional adjust
-    advance affect again agree ahead aim allow alone alternative ambiguous amount analysis analyse
-    analyze annotate answer apart apparent appear apply approach appropriate approximate area
-    argue arrange arrive ask aspect assign assume attach attempt attention automatic available
-    average avoid aware bad balance base basic basis batch begin behave behaviour behavior believe
-    belong best better big bit blank both bottom bound break brief bring broad broken build bug
-    business busy buy calculate call cancel capable card care careful carefully carry case catch
-    category cause caution certain chain chance change charge cheap check choice choose clarify
-    clean clear clearly close closed code collect colon column combine come comma comment common
-    compare comparison complete completely complex compute concern concise conclude condition
-    confirm conflict confuse connect consider consist consistent constant contain content continue
-    contrary control convenient convert copy corner correct correctly correspond cost count couple
-    cover create cross current custom cut daily damage data date day deal decide decimal decision
-    deep default define definite degree delay delete deliver demand depend deposit derive describe
-    description deserve design desire detail detect determine develop differ difference different
-    difficult digit direct direction disable discard discover discuss display distance distinct
-    distinguish divide document double doubt draft draw drop due early ease easily easy edit
-    effect effort empty enable end enough ensure enter entire entry equal equally equivalent error
-    essential establish estimate evaluate even event eventually evidence exact examine example
-    exceed except exception exclude execute exist expand expect expected expense expensive explain
-    explicit express extend extent extra extract extreme fact fail failed failure fair fall false
-    fast fault feature feed field figure file fill filter final finally find fine finish first fit
-    fix fixed flat flow focus follow following forbid forget form formal format forward four
-    fraction frame free frequent fresh front full fully function gap gather general generally
-    generate give glance go goal good gradual great group grow guarantee guess guide hand handle
-    happen hard hardly head heading hear help helpful hide high hint hold hour huge idea ideal
-    identical identify ignore imagine immediate implement imply important impossible improve
-    include incomplete incorrect increase indeed indicate individual inform information initial
-    input insert inspect instance instruct instruction integer intend intention interest internal
-    interpret introduce invalid invoice involve isolate issue item join judge jump keep key
-    keyword know label lack language large last late latest layout lead learn least length less
-    let letter level lie light likely limit line link list literal little local locate location
-    logic long look loose lose loss lot low lower made main mainly maintain major make manage
-    manner manual many map mark material matter maximum mean meaning means measure meet memory
-    mention merely merge message method middle mid mind minimal minimum minor minus minute miss
-    missing mistake mix mode model modern modify moment month monthly move multiple name namely
-    narrow native natural naive nature necessary negative nest neutral new nice normal normally
-    notable note notice number numeric object observe obtain obvious occasion occur odd offer old
-    omit open operate opinion opposite option orange order ordinary organise organize origin
-    original output outline overall overlap overwrite pair paper paragraph part partial particular
-    particularly partly pass passed past patch pattern pause pay pending percent perfect perform
-    period permit phase phrase pick piece place plain plan plus point poor portion position
-    positive possible possibly post practice precede precise prefer prefix prepare presence
-    present preserve pretty prevent previous price primary principle print prior problem procedure
-    proceed process produce product progress prompt proper properly property propose protect prove
-    provide purchase purpose put quality quantity quarter quarterly question quick quickly quiet
-    quote raise random range rare rate ratio raw reach read ready real realise realize really
-    rearrange reason reasonable receive recent recognise recognize recommend record recover reduce
-    redundant refer reference refuse regard region regular reject relate relation relative release
-    relevant reliable rely remain remainder remark remember remind remove rename repeat replace
-    reply report represent request require required reserve resolve respect respond response
-    responsible rest restore restrict result retain retry return reveal reverse review revise
-    rewrite right rise risk role roll root rough round row rule run safe safely sale sample save
-    say scale scan scheme scope search second section secure see seem select send sense sentence
-    separate separator sequence serial series serious serve service set several shape share sharp
-    shift short shorten show shut side sign significant silent silently similar simple simply
-    simplify single size skip slash slight slightly slow small smooth solid solution solve sound
-    source space spare special specific specify speed spell spend spot square stable stage stand
-    standard start state statement static stay step stick stop store straight strange strict
-    strictly string strip strong structure stuff style subject submit subsequent subset substitute
-    succeed success successful sudden suffice sufficient suffix suggest suit suitable sum
-    summarise summarize summary supply support suppose sure surprise surround suspect switch
-    symbol table tabular tail take talk target task tell temporary tend term test text thing think
-    third three tidy tie tight time tiny title today tomorrow tool top topic total touch trace
-    track trail trailing transform translate transpose treat trial trick trim trouble true
-    truncate trust truth try turn two type typical typically unable uncertain unclear underscore
-    understand unexpected unify unique unit unknown unlike unnecessary unquoted unsorted untouched
-    unusual upper use used useful useless usual usually valid validate valuable value vary verify
-    version view visible wait want warn warning waste watch way week weekly weight weird wide
-    width win wish word work worse worst worth wrap write wrong year yearly yesterday yield zero
-    five six seven eight nine ten eleven twelve hundred thousand million dozen once agent
-    assistant user person people customer client harness session reader author owner team
-    beginning ending finding opening understanding thinking leading correctness sheet spreadsheet
-    ledger export import receipt budget sales stock inventory catalog catalogue email mail phone
-    street city country currency dollar euro cent tax discount delivery shipment parcel vendor
-    supplier sku department employee subscriber visitor attendee participant member reservation
-    appointment schedule calendar deadline meeting agenda slide presentation essay poem story
-    recipe ingredient menu guideline newsletter bullet bullets numbered tone wording salutation
-    signature closing header footer footnote caption font bold italic colour color red green blue
-    yellow black white grey gray margin abbreviation acronym abbreviate capital capitalise
-    capitalize uppercase lowercase metric imperial celsius fahrenheit kilometre kilometer metre
-    meter mile kilogram gram litre liter january february march april june july august september
-    october november december jan feb mar apr jun jul aug sep sept oct nov dec monday tuesday
-    wednesday thursday friday saturday sunday mon tue wed thu fri sat sun noon midnight morning
-    evening afternoon night weekday weekend today's english german french spanish italian
-    portuguese dutch chinese japanese korean russian latin greek arabic cyrillic british american
-    european iso din aggregate alphabet alphabetical ascending descending chronological
-    consecutive contiguous cumulative denominator numerator dimension histogram interval iterate
-    median occurrence percentile permutation precision probability quotient recall sequential
-    sigma statistic subtotal subtract sums tally threshold totals unchanged unequal variance
+    roman numeral numerals hidden insensitive insensitively sensitive reuse reused leak leaked
+    fold folded unfold ounce ounces fluid inbox outbox archive visit visits non breaking
+    occurrence eur usd gbp chf jpy cny euros dollars home users mnt opt usr media desktop
+    documents downloads www var etc kg km cm mm mg ml lb oz ft mph kmh kwh hello foo bar baz quux
+    lorem ipsum older oldest newer newest larger largest smaller smallest bigger biggest fewer
+    fewest longer longest shorter shortest later earlier earliest higher highest faster fastest
+    slower slowest easier easiest simpler simplest hardest cheaper cheapest stricter wider widest
+    deeper deepest done went gone took taken gave given began begun came saw seen knew known
+    thought told held kept left meant met paid ran said sent shown spent stood wrote written
+    brought built caught chose chosen drew drawn fell fallen found grew grown lost overwritten
+    rewritten rose threw thrown lying hours minutes seconds days weeks months years banker bankers
+    exactly greet greetings greeting guest guests booking bookings photo photos picture pictures
+    album music song movie film video audio sensor measurement reading temperature humidity
+    pressure rainfall weather trip route flight train bus car ticket seat shop cart basket grade
+    grades course lesson exam score scores player game match league tournament library book
+    chapter page article vote live lives living play plays played born reside dtype str overflow
+    underflow per own instead leave leaves kind sort sorts sorted half away bought sold pack
+    packed unpacked load loads mismatch mismatched misread miscount miscounted missed skipped
+    dropped dropping split splits stripped wrapped mapped swapped cutting getting setting letting
+    putting running blocked whenever wherever anymore altogether meanwhile afterwards beforehand
+    twice thrice plausible sane insane tricky subtle surprising surprisingly harmless harmful
+    dangerous duplicate duplicated duplicates dedup deduped unescaped doubled doubling halve
+    halved nothing something everything anything somewhere nowhere everywhere ability able absent
+    accept accepted access accordingly account accurate achieve act action actual actually add
+    added addition additional adjust advance affect again agree ahead aim allow alone alternative
+    ambiguous amount analysis analyse analyze annotate answer apart apparent appear apply approach
+    appropriate approximate area argue arrange arrive ask aspect assign assume attach attempt
+    attention automatic available average avoid aware bad balance base basic basis batch begin
+    behave behaviour behavior believe belong best better big bit blank both bottom bound break
+    brief bring broad broken build bug business busy buy calculate call cancel capable card care
+    careful carefully carry case catch category cause caution certain chain chance change charge
+    cheap check choice choose clarify clean clear clearly close closed code collect colon column
+    combine come comma comment common compare comparison complete completely complex compute
+    concern concise conclude condition confirm conflict confuse connect consider consist
+    consistent constant contain content continue contrary control convenient convert copy corner
+    correct correctly correspond cost count couple cover create cross current custom cut daily
+    damage data date day deal decide decimal decision deep default define definite degree delay
+    delete deliver demand depend deposit derive describe description deserve design desire detail
+    detect determine develop differ difference different difficult digit direct direction disable
+    discard discover discuss display distance distinct distinguish divide document double doubt
+    draft draw drop due early ease easily easy edit effect effort empty enable end enough ensure
+    enter entire entry equal equally equivalent error essential establish estimate evaluate even
+    event eventually evidence exact examine example exceed except exception exclude execute exist
+    expand expect expected expense expensive explain explicit express extend extent extra extract
+    extreme fact fail failed failure fair fall false fast fault feature feed field figure file
+    fill filter final finally find fine finish first fit fix fixed flat flow focus follow
+    following forbid forget form formal format forward four fraction frame free frequent fresh
+    front full fully function gap gather general generally generate give glance go goal good
+    gradual great group grow guarantee guess guide hand handle happen hard hardly head heading
+    hear help helpful hide high hint hold hour huge idea ideal identical identify ignore imagine
+    immediate implement imply important impossible improve include incomplete incorrect increase
+    indeed indicate individual inform information initial input insert inspect instance instruct
+    instruction integer intend intention interest internal interpret introduce invalid invoice
+    involve isolate issue item join judge jump keep key keyword know label lack language large
+    last late latest layout lead learn least length less let letter level lie light likely limit
+    line link list literal little local locate location logic long look loose lose loss lot low
+    lower made main mainly maintain major make manage manner manual many map mark material matter
+    maximum mean meaning means measure meet memory mention merely merge message method middle mid
+    mind minimal minimum minor minus minute miss missing mistake mix mode model modern modify
+    moment month monthly move multiple name namely narrow native natural naive nature necessary
+    negative nest neutral new nice normal normally notable note notice number numeric object
+    observe obtain obvious occasion occur odd offer old omit open operate opinion opposite option
+    orange order ordinary organise organize origin original output outline overall overlap
+    overwrite pair paper paragraph part partial particular particularly partly pass passed past
+    patch pattern pause pay pending percent perfect perform period permit phase phrase pick piece
+    place plain plan plus point poor portion position positive possible possibly post practice
+    precede precise prefer prefix prepare presence present preserve pretty prevent previous price
+    primary principle print prior problem procedure proceed process produce product progress
+    prompt proper properly property propose protect prove provide purchase purpose put quality
+    quantity quarter quarterly question quick quickly quiet quote raise random range rare rate
+    ratio raw reach read ready real realise realize really rearrange reason reasonable receive
+    recent recognise recognize recommend record recover reduce redundant refer reference refuse
+    regard region regular reject relate relation relative release relevant reliable rely remain
+    remainder remark remember remind remove rename repeat replace reply report represent request
+    require required reserve resolve respect respond response responsible rest restore restrict
+    result retain retry return reveal reverse review revise rewrite right rise risk role roll root
+    rough round row rule run safe safely sale sample save say scale scan scheme scope search
+    second section secure see seem select send sense sentence separate separator sequence serial
+    series serious serve service set several shape share sharp shift short shorten show shut side
+    sign significant silent silently similar simple simply simplify single size skip slash slight
+    slightly slow small smooth solid solution solve sound source space spare special specific
+    specify speed spell spend spot square stable stage stand standard start state statement static
+    stay step stick stop store straight strange strict strictly string strip strong structure
+    stuff style subject submit subsequent subset substitute succeed success successful sudden
+    suffice sufficient suffix suggest suit suitable sum summarise summarize summary supply support
+    suppose sure surprise surround suspect switch symbol table tabular tail take talk target task
+    tell temporary tend term test text thing think third three tidy tie tight time tiny title
+    today tomorrow tool top topic total touch trace track trail trailing transform translate
+    transpose treat trial trick trim trouble true truncate trust truth try turn two type typical
+    typically unable uncertain unclear underscore understand unexpected unify unique unit unknown
+    unlike unnecessary unquoted unsorted untouched unusual upper use used useful useless usual
+    usually valid validate valuable value vary verify version view visible wait want warn warning
+    waste watch way week weekly weight weird wide width win wish word work worse worst worth wrap
+    write wrong year yearly yesterday yield zero five six seven eight nine ten eleven twelve
+    hundred thousand million dozen once agent assistant user person people customer client harness
+    session reader author owner team beginning ending finding opening understanding thinking
+    leading correctness sheet spreadsheet ledger export import receipt budget sales stock
+    inventory catalog catalogue email mail phone street city country currency dollar euro cent tax
+    discount delivery shipment parcel vendor supplier sku department employee subscriber visitor
+    attendee participant member reservation appointment schedule calendar deadline meeting agenda
+    slide presentation essay poem story recipe ingredient menu guideline newsletter bullet bullets
+    numbered tone wording salutation signature closing header footer footnote caption font bold
+    italic colour color red green blue yellow black white grey gray margin abbreviation acronym
+    abbreviate capital capitalise capitalize uppercase lowercase metric imperial celsius
+    fahrenheit kilometre kilometer metre meter mile kilogram gram litre liter january february
+    march april june july august september october november december jan feb mar apr jun jul aug
+    sep sept oct nov dec monday tuesday wednesday thursday friday saturday sunday mon tue wed thu
+    fri sat sun noon midnight morning evening afternoon night weekday weekend today's english
+    german french spanish italian portuguese dutch chinese japanese korean russian latin greek
+    arabic cyrillic british american european iso din aggregate alphabet alphabetical ascending
+    descending chronological consecutive contiguous cumulative denominator numerator dimension
+    histogram interval iterate median percentile permutation precision probability quotient recall
+    sequential sigma statistic subtotal subtract sums tally threshold totals unchanged unequal
+    variance
     """.split()  # noqa: SIM905
 )
 """Ordinary words: a text about any work is full of them."""

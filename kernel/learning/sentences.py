@@ -97,9 +97,10 @@ _FIRST = re.compile(
 )
 _SECOND = re.compile(r"\b(?:you|you're|you've|your|yours|yourself)\b|您|你", re.I)
 _THIRD = re.compile(
-    r"\b(?:he|she|him|his|her|hers|himself|herself|he's|she's|mr|mrs|ms|dr|prof|sir|madam|someone|"
+    r"\b(?:he|she|him|his|her|hers|himself|herself|he's|she's|sir|madam|someone|"
     r"somebody|sein\w{1,2}|ihr\w{0,2}|herr|frau|elle|moi|notre|monsieur|madame|nuestr[oa]s?|ella|"
     r"señora?|minha|mijn|hij|мой|моя|меня|он|она)\b"
+    r"|\b(?-i:Mr|Mrs|Ms|Dr|Prof)\.?\s+(?-i:[A-Z])"
     rf"|\b{_PEOPLE}(?:'s\b|\s+(?:\w+ly\s+|also\s+|who\s+)?{_DOES}\b)"
     r"|\b(?:users?|customers?|clients?|persons?|patients?|employees?|owners?)'(?:s\b|\s)"
     r"|\b(?:the|this) (?:user|person|patient|owner)\b"

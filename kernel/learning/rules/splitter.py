@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 import trio
 
@@ -70,7 +70,7 @@ _OWN = re.compile(
 _NOISE = re.compile(
     r"\s*(?:File \"|Traceback|at [\w.$]+\(|={3,}|-{3,}|\*{3,}|\^+$|~+$|collected \d|platform |"
     r"rootdir|plugins:|cachedir|\.+\s*\[|\d+ (?:passed|failed|errors?)\b.{0,40}$|ok$|"
-    r"FAIL(?:ED)?[.!:]?$|PASS(?:ED)?[.!:]?$|exit (?:code|status) \d+\.?$)"
+    r"E?\s*assert\b|FAIL(?:ED)?[.!:]?$|PASS(?:ED)?[.!:]?$|exit (?:code|status) \d+\.?$)"
 )
 _LABELS = {"passed": "lesson", "failed": "tried", "unknown": "perhaps"}
 
@@ -135,18 +135,25 @@ def _reusable(attempt: Attempt, said: Spoken, doubtful: list[str]) -> Iterator[s
     if attempt.outcome in ESTABLISHED:
         yield from _said_by_check(said)
     label = _LABELS[attempt.outcome]
+    nobodys = said.tainted | said.private
     for sentence in _findings(said):
         bare = _LEAD.sub("", sentence).strip()
         bare = bare[:1].upper() + bare[1:]
-        general = generalise(bare, said.public, said.tainted | said.private)
+        general = generalise(bare, said.public, nobodys)
         if _about_person(sentence, general) or echoes(bare, said.wishes):
             doubtful.append(f"remark: {_short(sentence)}")
-        elif general.unknown or not general.terms:
+        elif not general.terms or not _of_work(general, nobodys):
             if attempt.outcome == "passed" and general.terms:
                 doubtful.append(f"remark: {_short(sentence)}")
         else:
             own = label == "lesson" and _OWN.search(sentence)
             yield f"{'own' if own else label}: {_short(general.text)}"
+
+
+def _of_work(general: General, nobodys: Set[str]) -> bool:
+    """Whether unknown words are few beside those of the work, and none was said or read."""
+    few = len(general.unknown) <= general.terms // 2
+    return not general.unknown or (few and not general.unknown & nobodys)
 
 
 def _about_person(sentence: str, general: General) -> bool:

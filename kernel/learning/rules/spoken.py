@@ -67,17 +67,19 @@ def spoken_in(attempt: Attempt) -> Spoken:
                 seen.add(line)
                 words = content(line)
                 tainted |= words
-                if words and (looks_personal(line) or speaks_of_person(line)):
+                if words and message.role != "user" and _of_somebody(line):
                     private |= words
         delivered += [m[1] for m in _LEARNT.finditer(text)]
-    for sentence in sentences_of(task):
-        if speaks_of_person(sentence, second=False) and states_private(sentence):
+    said = list(dict.fromkeys(one for turn in turns for one in sentences_of(turn)))
+    for sentence in said:
+        personal = looks_personal(sentence)
+        if states_private(sentence) or speaks_of_person(sentence, first=personal, second=False):
             private |= content(sentence)
     stated = list(dict.fromkeys(one for turn in turns for one in wishes_of(turn)))
     public = (said_openly(task) | said_openly(tail)) - private
     return Spoken(
         agent=list(_own(attempt)),
-        user=list(dict.fromkeys(one for turn in turns for one in sentences_of(turn))),
+        user=said,
         stated=stated,
         task=task,
         tail=tail,
@@ -88,12 +90,18 @@ def spoken_in(attempt: Attempt) -> Spoken:
     )
 
 
+def _of_somebody(line: str) -> bool:
+    return looks_personal(line) or speaks_of_person(line, second=False)
+
+
 def _own(attempt: Attempt) -> Iterator[list[str]]:
-    """The sentences of the agent's turns, the last turn first; what it claims is the last."""
+    """The sentences of the agent's turns, the last turn first; its claim belongs to that."""
     left = MOST
     own = [m.content for m in attempt.trajectory if m.role == "assistant" and m.content]
-    for text in reversed([*own, attempt.claim]):
-        if text and left > 0:
+    if attempt.claim:
+        own[-1:] = [f"{own[-1] if own else ''}\n\n{attempt.claim}"]
+    for text in reversed(own):
+        if left > 0:
             yield sentences_of(fold(text[-left:]).text)
             left -= len(text)
 

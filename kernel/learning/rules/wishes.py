@@ -36,15 +36,14 @@ _SOFT = re.compile(
     re.I,
 )
 _HEADING = re.compile(
-    r"(?:^[\s>*#-]*|[.!?]\s+)(?:(?:my|our|user|style|document|documents?'|house|writing"
-    r"|formatting|format"
-    r"|output|"
-    r"general|standing|personal|some|the)\s+)*(?:preferences?|conventions?|style(?: guide)?"
-    r"|wishes|"
-    r"house (?:rules|style)|rules|habits)(?:\s+(?:for|of|about|on"
-    r"|in)\s+[^:\n]{1,60})?\**\s*[:：—]\s*(.*)$",
+    r"(?:^[\s>*#-]*|[.!?]\s+)(?:how i (?:like|want|prefer)\b[^:\n]{0,60}"
+    r"|(?:(?:my|our|user|style|document|documents?'|house|writing|formatting|format|output|general|"
+    r"standing|personal|some|the)\s+)*(?:preferences?|conventions?|style(?: guide)?|wishes|"
+    r"house (?:rules|style)|rules|habits)(?:\s+(?:for|of|about|on|in)\s+[^:\n]{1,60})?)"
+    r"\**\s*[:：—]\s*(.*)$",
     re.I,
 )
+_PARTS = re.compile(r";|[.!]\s")
 _ITEM = re.compile(
     r"^\s*(?:[-*•+]|\(?[0-9]{1,2}[.)])\s+(\S.*)$"
     r"|^\s*([A-Za-z][\w /-]{1,40}[:=]\s*\S.*)$"
@@ -80,6 +79,8 @@ _TOPIC = {name: re.compile(pattern, re.I) for name, pattern in _TOPICS.items()}
 
 def is_wish(sentence: str) -> bool:
     """Whether a user's sentence states a lasting preference, not what this one task asks for."""
+    if sentence.endswith((":", "：")):
+        return False
     if _STRONG.search(sentence):
         return True
     return _SOFT.search(sentence) is not None and bool(topic(sentence))
@@ -91,7 +92,7 @@ def listed(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if heading := _HEADING.search(line):
             under = not heading[1]
-            yield from (part.strip() for part in heading[1].split(";") if part.strip())
+            yield from (part.strip() for part in _PARTS.split(heading[1]) if part.strip())
         elif under and (item := _ITEM.match(line)):
             yield (item[1] or item[2]).strip()
         elif line.strip():
