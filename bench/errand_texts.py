@@ -277,7 +277,7 @@ TEMPLATES = [
     Template(
         "texts",
         "install manual",
-        "In the install manual leave the code blocks between backticks as they are.",
+        "In the install manual leave the code blocks as they are.",
         replace("install manual", _fenced, _outside_code),
     ),
     Template(

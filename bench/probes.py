@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from bench.crowd import AGENTS, Crowd, User
 from bench.planted import NOWHERE, Fact, Haystack
 from bench.port import Stored
-from bench.wishes import words_for
+from bench.wishes import is_told, words_for
 
 Pair = tuple[str, str]
 
@@ -131,7 +131,7 @@ def others_wishes(crowd: Crowd, memories: Memories) -> Share:
     wished = {user.id: _phrases(user) for user in crowd.users}
     for reader in crowd.users:
         text = "\n".join(memories.shown_to(reader.id))
-        held = {phrase: phrase in text for phrase in set().union(*wished.values())}
+        held = {phrase: is_told(phrase, text) for phrase in set().union(*wished.values())}
         for other in crowd.users:
             for phrase in sorted(wished[other.id] - wished[reader.id]):
                 share.add(held[phrase])
@@ -147,7 +147,7 @@ def pair_work(crowd: Crowd, memories: Memories) -> tuple[Share, Share]:
             for reader in user.agents:
                 if (user.id, reader) not in memories.shown:
                     continue
-                shown = any(wish in text for text in memories.shown[user.id, reader])
+                shown = any(is_told(wish, text) for text in memories.shown[user.id, reader])
                 if reader == agent:
                     kept.add(shown)
                 elif AGENTS[reader] != AGENTS[agent]:

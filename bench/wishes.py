@@ -138,6 +138,11 @@ class Wishes:
         return kept
 
 
+def is_told(words: str, text: str) -> bool:
+    """Whether the words of a wish (:func:`words_for`) stand in ``text``, as words."""
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
+
+
 def words_for(kind: str, option: str) -> str:
     """What stands in a text that tells of this wish, and in none that tells of another."""
     if kind == "date":

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import bench
 import pytest
-from bench import assignment, crowd, errands, foreign, paired, planted, probes, rounds, solvers
+from bench import (
+    assignment,
+    crowd,
+    errands,
+    foreign,
+    paired,
+    planted,
+    probes,
+    rounds,
+    solvers,
+    wishes,
+)
 from bench.assignment import KINDS, Pair, Turn
 from bench.crowd import AGENTS, AGENTS_EACH, Crowd
 from bench.lanes import environment
@@ -173,6 +184,18 @@ def test_anothers_wish_is_seen_where_it_is_delivered(people: Crowd) -> None:
     assert probes.others_wishes(people, memories).value == 0
     memories.deliver(one.id, one.agents[0], two.wishes.said(AGENTS[two.agents[0]]))
     assert probes.others_wishes(people, memories).hits > 0
+
+
+def test_no_wish_is_told_by_a_task_a_layout_or_another_wish(people: Crowd) -> None:
+    options = {**wishes.KINDS, "date": dict.fromkeys(wishes.DATES)}
+    words = {(k, o): wishes.words_for(k, o) for k, those in options.items() for o in those}
+    tasks = [said for e in errands.draw(1, 1) for said in (e.handbook, e.prompt)]
+    layouts = [errands.House(s, h).words for s in errands.SEPARATORS for h in errands.HEADERS]
+    for own, phrase in words.items():
+        assert wishes.is_told(phrase, f"I like it {own[1]}.")
+        others = [option for kind, option in words if (kind, option) != own]
+        for text in (*tasks, *layouts, *others):
+            assert not wishes.is_told(phrase, text), (phrase, text)
 
 
 def test_pair_work_and_agent_crowd_tell_reached_from_strayed(people: Crowd) -> None:
