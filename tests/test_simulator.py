@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import sim_broken_learning
 
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state import sharing
@@ -376,6 +377,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a context that is told before it is stored": (Contexts, "_save", _answers_before_the_disk),
     "a context of another pair": (Contexts, "_load", _loads_of_any_user),
     "more requests than slots": (Drivers, "pump", lambda _: _ignores_slots),
+    **sim_broken_learning.BROKEN,
 }
 
 

@@ -77,7 +77,7 @@ class ErasureBooks:
         if not isinstance(event, ev.Committed) or not isinstance(event.outcome.op, Drop):
             return set()
         op = event.outcome.op
-        if not op.receipt or (op.partition, op.seq) in self._told:
+        if op.expired or (op.partition, op.seq) in self._told:
             return set()
         self._told.add((op.partition, op.seq))
         return {op.id}

@@ -178,7 +178,7 @@ class Load:
         self.study = Study(self)
         makers: dict[Callable[[Peer], m.Request], float] = {
             self._remember: 20, self._search: 12, self._read: 4, self._list: 3, self._update: 5,
-            self._forget: 4, self._chat: 14, self._why: 3, self._cancel: 6, self._session: 4,
+            self._forget: 8, self._chat: 24, self._why: 3, self._cancel: 6, self._session: 4,
             self._whoami: 3, self._spawn: 8, self._wait: 2, self._kill: 2, self._exit: 0.3,
             self._processes: 1, self._ping: 2, self._listing: 1, self._grant: 8,
             self._memory_search: 3, self._memory_read: 3, self._session_search: 2,

@@ -53,8 +53,8 @@ class Study:
 
     def makers(self) -> dict[Callable[[Peer], m.Request], float]:
         return {
-            self._submit: 14, self._status: 3, self._retry: 3, self._lessons: 6, self._list: 3,
-            self._edit: 6, self._delete: 2, self.consent: 4, self.review: 8,
+            self._submit: 12, self._status: 2, self._retry: 2, self._lessons: 5, self._list: 3,
+            self._edit: 5, self._delete: 1, self.consent: 2, self.review: 2,
         }  # fmt: skip
 
     def _submit(self, peer: Peer) -> m.Request:
