@@ -19,12 +19,14 @@ from isovist.kernel.state.lessons import CAP
 from isovist.syscalls.records import Stream
 
 _PERSON = re.compile(
-    r"\b(?:this user(?:'s)?|she|he|his|hers|him|my|mine|(?:user|client|customer)(?:'s)?"
+    r"\b(?:this user(?:'s)?|she|he|his|hers|him|(?:user|client|customer)(?:'s)?"
     r" (?:prefer(?:s|red|ences?)|like[sd]?|dislike[sd]?|want(?:s|ed)|wish(?:es)?|sign(?:s|ed) off)"
     r"|prefers|preferences?|dislikes)\b",
     re.IGNORECASE,
 )
 """A person's convention or wish. "The user" alone may be anybody."""
+_SPEAKER = re.compile(r"\b(?:my|mine)\b", re.IGNORECASE)
+"""Who speaks: in the protected stream the person, in the reusable one the agent, of its tools."""
 _AGENT = re.compile(
     r"\b(?:this (?:agent|harness|assistant|sandbox|model|program|runtime|tool ?set)(?:'s)?"
     r"|(?:your|its|the) own (?:agent|harness|sandbox|tool ?set|system prompt|context window))\b",
@@ -49,17 +51,21 @@ class RuleJudge:
 def _steps(batch: Batch) -> list[Step]:
     steps: list[Step] = []
     for number, said in enumerate(batch.entries):
-        to = step_toward(batch.scope, belongs(f"{said.situation}. {said.lesson}"), batch.stream)
+        to = step_toward(
+            batch.scope, belongs(f"{said.situation}. {said.lesson}", batch.stream), batch.stream
+        )
         if to:
             # That nothing is said of a person or an agent does not prove that none is meant.
             steps.append(Step(number, to, sure=to not in WIDER[batch.scope]))
     return steps
 
 
-def belongs(text: str) -> str:
+def belongs(text: str, stream: Stream = "protected") -> str:
     """The scope of what ``text`` says [M]: a person's convention is the user's, one agent's quirk
     the agent's, a person's wish for one agent the pair's, all else everybody's."""
     person, agent = bool(_PERSON.search(text)), bool(_AGENT.search(text))
+    if _SPEAKER.search(text):
+        person, agent = person or stream == "protected", agent or stream == "reusable"
     if person:
         return "pair" if agent else "user"
     return "agent" if agent else "global"

@@ -93,7 +93,7 @@ class Reviewing:
             return
         ops: list[tuple[Op, Callable[[Outcome], None]]] = []
         for proposed in event.proposals:
-            why = review_refusal(proposed)
+            why = review_refusal(proposed) or self._unwanted(proposed)
             place = len(running.changes)
             running.changes.append(_told(proposed, why))
             if not (why or running.dry):
@@ -102,6 +102,13 @@ class Reviewing:
             self._hand_out(running, op, then)
         if not ops:
             self._settle(running)
+
+    def _unwanted(self, proposed: Proposed) -> str:
+        """Why the settings forbid it; empty: they do not."""
+        allowed = self._state.lessons.settings.scopes
+        if proposed.to is None or proposed.to.scope in allowed:
+            return ""
+        return f"lessons may go to {', '.join(allowed)} alone"
 
     def _first(self, place: int, proposed: Proposed) -> tuple[Op, Callable[[Outcome], None]]:
         accept, now = self._state.barrier.accept, self._state.calendar()
