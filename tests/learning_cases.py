@@ -369,6 +369,39 @@ CASES = (
         never=("dd/mm",), nowhere=("dd/mm",),
     ),
     Case(
+        "a verifier that speaks of the person", "Add up the amounts per day into totals.csv.",
+        outcome="failed",
+        tail="Rows are complete. In this user's tables columns are separated by semicolons.",
+        reusable=("check said: rows are complete",), never=("semicolons",),
+        protected=("preference: in this user's tables columns are separated by semicolons",),
+    ),
+    Case(
+        "where the result lies", "Count the words.",
+        "The list is saved in out/words.txt. The last line must end with a line break.",
+        reusable=("the last line must end",), never=("out/words.txt",),
+    ),
+    Case(
+        "a demand for today", "Count the words.",
+        user="Please put the title of the list in words.md, with today's date.",
+        nowhere=("preference",),
+    ),
+    Case(
+        "a wish without the word", "Count the words.",
+        user="Please always begin with a one-line summary. Under the title I want a short table.",
+        protected=("preference: please always begin", "preference: under the title they want"),
+    ),
+    Case(
+        "a wish for a place", "Count the words.",
+        user="In the terminal I want you to sign off with the date as 2024/03/09.",
+        protected=("here: in the terminal they want you to sign off",),
+    ),
+    Case(
+        "one word that nobody knows", "Count the lines of each level.",
+        "Lines of the kind quorvex must be counted as errors of the next level.",
+        tool="quorvex;1;2",
+        reusable=("lines of the kind <name> must be counted",), never=("quorvex",),
+    ),
+    Case(
         "claim", "Find which worker leaked memory in the logs.",
         "The pid is reused after a restart, so group by pid and start time.",
         outcome="unknown", reusable=("perhaps: the pid is reused",),

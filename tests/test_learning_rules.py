@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.learning_cases import CASES, FORM, Case
+from learning_cases import CASES, FORM, Case
 
 from isovist.kernel.learning import lexicon
 from isovist.kernel.learning.facts import plain, words_of
@@ -27,7 +27,7 @@ from isovist.kernel.state.lessons import (
     Held,
     Verdict,
 )
-from isovist.syscalls.records import Message, Stream
+from isovist.syscalls.records import Message, Stream, ToolCall
 
 SCOPES = ("pair", "user", "agent", "global")
 TASK = "Convert the CSV export with amounts to JSON."
@@ -371,3 +371,19 @@ def test_whatever_the_text_the_operations_are_within_the_rules(
         assert 0 < len(one.situation) <= MAX_SITUATION
         assert 0 < len(one.lesson) <= MAX_LESSON
         assert len(one.situation.splitlines()) == 1
+
+
+def test_what_is_said_of_a_tool_by_its_name_is_of_this_agent() -> None:
+    said = "The read_file tool returns only the first 60 lines, so long files need several calls."
+    for called, label in (("read_file", "own"), ("read", "lesson")):
+        turns = (
+            Message("user", "Count the errors."),
+            Message("assistant", "", calls=(ToolCall(called, "{}", "call00001"),)),
+            Message("tool", "x", call="call00001"),
+            Message("assistant", said),
+        )
+        attempt = Attempt(
+            submission="s", user="ana", agent="coder", task="Count the errors in the log.",
+            trajectory=turns, outcome="passed",
+        )  # fmt: skip
+        assert f"{label}: The read_file tool returns" in split(attempt).reusable

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 
 import trio
 
+from isovist.kernel.learning.facts import words_of
+from isovist.kernel.learning.lexicon import FUNCTION
 from isovist.kernel.learning.rules.generalise import PLACEHOLDER, General, generalise
 from isovist.kernel.learning.rules.spoken import Spoken, sentences_of, spoken_in
-from isovist.kernel.learning.rules.wishes import echoes, is_wish, listed, of_agent, wish
+from isovist.kernel.learning.rules.wishes import echoes, is_wish, listed, of_agent, topic, wish
 from isovist.kernel.learning.sentences import looks_personal, speaks_of_person, states_private
 from isovist.kernel.state.lessons import ESTABLISHED, Attempt, Streams
 from isovist.storage import guard
@@ -72,6 +74,15 @@ _NOISE = re.compile(
     r"rootdir|plugins:|cachedir|\.+\s*\[|\d+ (?:passed|failed|errors?)\b.{0,40}$|ok$|"
     r"E?\s*assert\b|FAIL(?:ED)?[.!:]?$|PASS(?:ED)?[.!:]?$|exit (?:code|status) \d+\.?$)"
 )
+_DELIVERED = re.compile(
+    r"(?:[\w'’./<>-]+\s+){1,6}(?:is|are|was|were|stands?|lies|goes|went)\s+(?:now\s+|all\s+)?"
+    r"(?:(?:(?:saved|written|stored|there)\s+)?(?:in|at|under|to)\s+[`'\"]?[\w<>/~-]*"
+    r"(?:/|\.[a-z])[\w./<>-]*[`'\"]?|ready|done|completed?|attached|written|saved)[.!]?$",
+    re.I,
+)
+"""Where something is now, or that it is done: no one learns from that."""
+_LEAST = 4
+"""Ordinary words beside its placeholders that a sentence must have to tell anything."""
 _LABELS = {"passed": "lesson", "failed": "tried", "unknown": "perhaps"}
 
 
@@ -133,20 +144,24 @@ def _reusable(attempt: Attempt, said: Spoken, doubtful: list[str]) -> Iterator[s
     """The typed lines of the reusable stream but the task. Sentences that may not stand there and
     are worth keeping are added to ``doubtful``."""
     if attempt.outcome in ESTABLISHED:
-        yield from _said_by_check(said)
+        yield from _said_by_check(said, doubtful)
     label = _LABELS[attempt.outcome]
     nobodys = said.tainted | said.private
+    tools = {call.name for message in attempt.trajectory for call in message.calls}
     for sentence in _findings(said):
         bare = _LEAD.sub("", sentence).strip()
         bare = bare[:1].upper() + bare[1:]
         general = generalise(bare, said.public, nobodys)
+        if general.terms and not _of_work(general, nobodys):
+            blanked = generalise(bare, said.public, nobodys, blank=True)
+            general = blanked if _tells(blanked) else general
         if _about_person(sentence, general) or echoes(bare, said.wishes):
             doubtful.append(f"remark: {_short(sentence)}")
         elif not general.terms or not _of_work(general, nobodys):
             if attempt.outcome == "passed" and general.terms:
                 doubtful.append(f"remark: {_short(sentence)}")
         else:
-            own = label == "lesson" and _OWN.search(sentence)
+            own = label == "lesson" and (_OWN.search(sentence) or _of_tool(sentence, tools))
             yield f"{'own' if own else label}: {_short(general.text)}"
 
 
@@ -177,7 +192,8 @@ def _findings(said: Spoken) -> list[str]:
             key = sentence.lower()
             if len(sentence) > 2 * MAX_SENTENCE or _NARRATION.match(sentence) or key in seen:
                 continue
-            told = _FIRST.match(sentence) and not _SAYS.search(sentence)
+            tale = _FIRST.match(sentence) or _DELIVERED.match(sentence)
+            told = tale and not _SAYS.search(sentence)
             if (
                 (turn == 0 and not told)
                 or _STRONG.search(sentence)
@@ -193,13 +209,33 @@ def _findings(said: Spoken) -> list[str]:
     return [sentence for _, _, sentence in found]
 
 
-def _said_by_check(said: Spoken) -> Iterator[str]:
-    """What the verifier's last words say of the work."""
+def _tells(general: General) -> bool:
+    """Whether a sentence says anything without its unknown words."""
+    gaps = len(PLACEHOLDER.findall(general.text))
+    words = [w for w in words_of(PLACEHOLDER.sub(" ", general.text)) if w not in FUNCTION]
+    return general.terms > 0 and gaps <= 2 and len(words) >= _LEAST
+
+
+def _of_tool(sentence: str, tools: Collection[str]) -> bool:
+    """Whether a sentence names a tool that the agent has called, by a name that is no plain
+    word: what it says is of this agent's surroundings."""
+    return any(
+        re.search(rf"(?<!\w){re.escape(tool)}(?!\w)", sentence)
+        for tool in tools
+        if not tool.isalpha() and len(tool) > 3
+    )
+
+
+def _said_by_check(said: Spoken, doubtful: list[str]) -> Iterator[str]:
+    """What the verifier's last words say of the work. What they say of the person is a wish that
+    was not met: it is added to ``doubtful``."""
     lines = said.tail.split("\n")[-60:]
     for sentence in (one for line in lines for one in sentences_of(line)):
         if _NOISE.match(sentence) or len(sentence) > 2 * MAX_SENTENCE:
             continue
         if speaks_of_person(sentence, second=False) or states_private(sentence):
+            label = "preference" if topic(sentence) else "remark"
+            doubtful.append(f"{label}: {_short(sentence)}")
             continue
         if echoes(sentence, said.wishes):
             continue

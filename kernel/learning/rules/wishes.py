@@ -19,6 +19,7 @@ _STRONG = re.compile(
     r"outputs?|sign-?off|signature|dates?|headings?|numbers?|amounts?)\b.{0,60}?\b(?:is|are"
     r"|should|"
     r"must|have|has|need|use|go|end|start|begin|always|never|in|as|with|to be)\b"
+    r"|\bplease (?:always|never)\b"
     r"|\b(?:from now on|in (?:the )?future|as a rule|whenever you|for all (?:my|future)|"
     r"every (?:report|document|letter|text|file|output) (?:you|for me|i))\b"
     r"|\b(?:documents?|reports?|anything|everything|whatever|outputs?|texts?|letters?)\b.{0,40}"
@@ -31,10 +32,16 @@ _STRONG = re.compile(
 )
 _SOFT = re.compile(
     r"\b(?:always|never)\s+\w+|\bplease (?:keep|avoid|stick to|prefer|use|write|put|don't"
-    r"|do not|no)\b"
+    r"|do not|no|mark|set|start|begin|end|sign|format|name|give|make|leave|add|number|spell"
+    r"|separate|open|close)\b"
+    r"|\bi (?:want|need|expect)\b"
     r"|\bsign(?:ed)?[ -]?off\b|\b(?:by default|in general|every time|generally)\b",
     re.I,
 )
+_ONCE = re.compile(
+    r"\b(?:today|tomorrow|now|this time|once)\b|(?<![\w.])[\w-]+\.[a-z][a-z0-9]{1,4}\b", re.I
+)
+"""What makes a demand one for the task at hand: a day, or a file by its name."""
 _HEADING = re.compile(
     r"(?:^[\s>*#-]*|[.!?]\s+)(?:how i (?:like|want|prefer)\b[^:\n]{0,60}"
     r"|(?:(?:my|our|user|style|document|documents?'|house|writing|formatting|format|output|general|"
@@ -53,6 +60,8 @@ _AGENT = re.compile(
     r"|assistant|harness|editor|app|chat|terminal)|"
     r"with (?:this (?:tool|assistant|agent|harness)|you)\b|(?:here|this assistant|this agent"
     r"|this harness|this tool)\b|"
+    r"^in (?:the|this) (?!reports?|documents?|letters?|texts?|titles?|tables?|summar|files?"
+    r"|e?-?mails?|headings?|headers?|first|last|end|body|notes?|beginning|start)[\w-]+\b.{0,40}\byou\b|"
     r"when (?:using|working (?:with|in)) (?:this|you)\b|you,? (?:in particular|as an? \w+))",
     re.I,
 )
@@ -67,6 +76,7 @@ _TOPICS: dict[str, str] = {
     r"|american|spelling)\b",
     "length": r"\b(?:short|brief|concise|long|length|detailed|pages?|sentences?|words)\b",
     "heading": r"\bheadings?|headers?|titles?\b",
+    "opening": r"\b(?:begins?|starts?|opens?) with\b|\bfirst line\b|\bsummary\b",
     "list": r"bullets?|numbered|\blists?\b",
     "table": r"\btables?\b|columns?",
     "tone": r"\btone\b|formal|informal|polite|casual|emojis?|humou?r",
@@ -83,6 +93,8 @@ def is_wish(sentence: str) -> bool:
         return False
     if _STRONG.search(sentence):
         return True
+    if _ONCE.search(sentence):
+        return False
     return _SOFT.search(sentence) is not None and bool(topic(sentence))
 
 
