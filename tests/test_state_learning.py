@@ -560,6 +560,22 @@ def test_the_end_of_an_earlier_review_ends_no_other(at: Desk) -> None:
     assert isinstance(at.one(ins.Commit).op, Move)
 
 
+@pytest.mark.parametrize("choice", ["own", "nothing"])
+def test_a_review_opens_nothing_of_who_shares_nothing(at: Desk, choice: Any) -> None:
+    at.ask(MAIL, m.LearnConsent(choice=choice, user="ana"))
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    opened = Proposed(parts=(part(),), to=partition_of("global", "ana", "mail"))
+    kept = Proposed(parts=(part("e2", "pair"),), to=partition_of("user", "ana", "mail"))
+    at.tell(ev.ReviewMade, proposals=(opened, kept))
+    op = at.one(ins.Commit).op
+    assert op.id == "e2"
+    at.commit(op)
+    at.tell(ev.ReviewKept)
+    changes = at.reply().changes
+    assert [change.done for change in changes] == [False, True]
+    assert "shares nothing" in changes[0].why
+
+
 # -- what is read and changed by hand
 
 TEAM = {("users", "team"): ("ana",), ("agents", "bots"): ("mail",)}

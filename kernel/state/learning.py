@@ -246,6 +246,10 @@ class Lessons:
             del self._newest[user]
         return m.Consent(user=user, choice=call.request.choice)
 
+    def shares(self, user: str) -> bool:
+        """Whether other users may be told, from now on, what is learned from this one."""
+        return self._choice(user) == "share"
+
     def _choice(self, user: str) -> str:
         return self._consents.get(user, self.settings.consent)
 

@@ -104,11 +104,17 @@ class Reviewing:
             self._settle(running)
 
     def _unwanted(self, proposed: Proposed) -> str:
-        """Why the settings forbid it; empty: they do not."""
-        allowed = self._state.lessons.settings.scopes
-        if proposed.to is None or proposed.to.scope in allowed:
+        """Why it is not wanted: by the settings, or by its user, who is learned from for own use
+        alone and shares nothing; empty: it is."""
+        if proposed.to is None:
             return ""
-        return f"lessons may go to {', '.join(allowed)} alone"
+        lessons, axis = self._state.lessons, proposed.parts[0].partition.users
+        if proposed.to.scope not in lessons.settings.scopes:
+            return f"lessons may go to {', '.join(lessons.settings.scopes)} alone"
+        opens = axis.kind == "one" and proposed.to.users.kind != "one"
+        if opens and not lessons.shares(axis.name):
+            return "its user shares nothing with others"
+        return ""
 
     def _first(self, place: int, proposed: Proposed) -> tuple[Op, Callable[[Outcome], None]]:
         accept, now = self._state.barrier.accept, self._state.calendar()

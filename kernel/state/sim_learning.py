@@ -86,7 +86,7 @@ class LearningBooks:
         self._writes: dict[tuple[Partition, int], Way] = {}
         self._event: ev.Event = ev.Tick(now=0)
         self._done: Way | None = None
-        self.reviews = ReviewBooks(store, settings, accepted)
+        self.reviews = ReviewBooks(store, settings, accepted, self.choice)
 
     def watches(self) -> dict[type[ins.Instruction], Callable[[Any], str]]:
         return {

@@ -39,8 +39,15 @@ class Running:
 class ReviewBooks:
     """Each method gives the rule that is broken, or an empty text."""
 
-    def __init__(self, store: Store, settings: Learning, accepted: Mapping[Partition, int]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Learning,
+        accepted: Mapping[Partition, int],
+        choice: Callable[[str], str],
+    ) -> None:
         self._store, self._settings, self._accepted = store, settings, accepted
+        self._choice = choice
         self.running: Running | None = None
         self._ended: Running | None = None
         """The one that the event at hand has ended."""
@@ -112,12 +119,19 @@ class ReviewBooks:
         why = f"{op} that no review proposed"
         for place, proposed in enumerate(running.made.proposals):
             if place not in running.began and _fits(proposed, op):
-                why = _broken(proposed)
+                why = _broken(proposed) or self._unwanted(op)
                 if not why:
                     running.began.add(place)
                     running.left[op.partition, op.seq] = place, op
                     break
         return why
+
+    def _unwanted(self, op: Op) -> str:
+        users = op.partition.users
+        if not isinstance(op, Move) or users.kind != "one" or op.to.users.kind == "one":
+            return ""
+        choice = self._choice(users.name)
+        return "" if choice == "share" else f"{op} opens what its user wants for {choice}"
 
     def _goes(self, running: Running, made: ev.ReviewMade, op: Drop) -> str:
         place = self._first
