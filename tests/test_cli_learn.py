@@ -49,6 +49,8 @@ ATTEMPTS = {
     "gus": ("Write a script that renames photos", "names with spaces were split in two"),
     "hal": ("List the slowest requests", "durations in ms and in s were mixed"),
     "ida": ("Extract the tables of the report", "merged cells left their rows one column short"),
+    "jon": ("Rename the columns of the survey", "two columns got the same short name"),
+    "lea": ("Split the novel into chapters", "a heading inside a quotation began a chapter"),
 }
 """By user: a task, and what its verifier says. No two lessons are alike."""
 
@@ -114,6 +116,50 @@ def test_entries_get_more_readers_or_fewer(shell: Shell) -> None:
     assert two_lines(shell("learn", "demote", own, "--to", "global", code=2).err)
     refused = shell("learn", "promote", own, code=1)
     assert "protected stream" in refused.err
+
+
+def test_an_entry_becomes_somebodys_who_is_named_or_from_whom_it_comes(shell: Shell) -> None:
+    shared = attempt(shell, "jon")["global"]["id"]
+
+    def moved(word: str, *args: str) -> str:
+        shell("learn", word, shared, *args)
+        return str(shell("learn", "show", shared, "--json").json["readers"])
+
+    assert moved("demote") == "agent coder, for every user"
+    assert moved("promote") == "every agent, for every user"
+    assert moved("demote", "--to", "pair", "--agent", "mail") == "agent mail, for jon"
+    assert moved("promote", "--to", "global") == "every agent, for every user"
+    shell("forget-user", "jon", "--yes")  # with every trace of where it came from
+    for to in ("pair", "user", "agent"):
+        asked = shell("learn", "demote", shared, "--to", to, code=2)
+        assert two_lines(asked.err)
+        assert "whose" in asked.err
+    assert moved("demote", "--to", "user", "--user", "kim") == "every agent, for kim"
+    assert two_lines(shell("learn", "show", "", code=2).err)
+
+
+GROUP = """
+import sys
+from isovist.agents import connect
+
+with connect() as k:
+    (entry,) = k.learn_list(id=sys.argv[1]).entries
+    k.rescope(entry.id, entry.version, "@team/own")
+"""
+
+
+def test_an_entry_in_a_group_is_moved_to_a_scope_that_is_named(shell: Shell) -> None:
+    shared = attempt(shell, "lea")["global"]["id"]
+    shell("learn", "demote", shared, "--to", "pair")
+    shell("group", "add", "team", "--users", "lea")
+    shell("grant", "coder", "--scope", "@team")
+    script = shell.script("group.py", GROUP)
+    shell("run", script, "--user", "lea", "--agent", "coder", "--", shared)
+    assert shell("learn", "show", shared, "--json").json["scope"] == "@team/own"
+    for word in ("promote", "demote"):
+        assert two_lines(shell("learn", word, shared, code=2).err)
+    shell("learn", "demote", shared, "--to", "pair")
+    assert shell("learn", "show", shared, "--json").json["readers"] == "agent coder, for lea"
 
 
 def test_consent_is_asked_and_set(shell: Shell) -> None:

@@ -113,7 +113,7 @@ def promote(
     *,
     to: Annotated[Scope | None, Parameter(show_default=False)] = None,
     user: Maybe = None,
-    agent: Name = "operator",
+    agent: Maybe = None,
     common: Common = DEFAULTS,
 ) -> int:
     """Let more read an entry. Only what is of the reusable stream can be opened to other users.
@@ -123,9 +123,11 @@ def promote(
     to
         The scope. Default: one step wider (pair to user, user and agent to global).
     user
-        Whose it becomes, where the entry is no single user's and is to be one's.
+        Whose it becomes, where the entry is no single user's and is to be one's. Default: the
+        user's from whom alone it comes.
     agent
-        Which agent's it becomes, where it is no single agent's and is to be one's.
+        Which agent's it becomes, where it is no single agent's and is to be one's. Default: as
+        for the user.
     """
     from isovist.kernel.cli import lessons
 
@@ -139,7 +141,7 @@ def demote(
     *,
     to: Annotated[Scope | None, Parameter(show_default=False)] = None,
     user: Maybe = None,
-    agent: Name = "operator",
+    agent: Maybe = None,
     common: Common = DEFAULTS,
 ) -> int:
     """Let fewer read an entry.
@@ -149,9 +151,11 @@ def demote(
     to
         The scope. Default: one step narrower (global to agent, user and agent to pair).
     user
-        Whose it becomes, where the entry is no single user's and is to be one's.
+        Whose it becomes, where the entry is no single user's and is to be one's. Default: the
+        user's from whom alone it comes.
     agent
-        Which agent's it becomes, where it is no single agent's and is to be one's.
+        Which agent's it becomes, where it is no single agent's and is to be one's. Default: as
+        for the user.
     """
     from isovist.kernel.cli import lessons
 

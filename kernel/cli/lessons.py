@@ -101,7 +101,9 @@ def delete(common: Common, ids: tuple[str, ...]) -> int:
     return 1 if failed else 0
 
 
-def move(common: Common, id: str, *, to: str, wider: bool, user: str | None, agent: str) -> int:
+def move(
+    common: Common, id: str, *, to: str, wider: bool, user: str | None, agent: str | None
+) -> int:
     word = "promote" if wider else "demote"
     with attach(common) as kernel:
         entry = _entry(kernel, id)
@@ -114,19 +116,38 @@ def move(common: Common, id: str, *, to: str, wider: bool, user: str | None, age
                 f"isovist learn {word} {id} --to SCOPE",
                 status=2,
             )
-        if (SCOPES.index(target) > SCOPES.index(entry.scope)) != wider:
+        # The scope of a group is neither wider nor narrower than another.
+        wrong = entry.scope in SCOPES and (
+            (SCOPES.index(target) > SCOPES.index(entry.scope)) != wider
+        )
+        if wrong:
             other = "demote" if wider else "promote"
             raise Problem(
                 f"{target} is not {'wider' if wider else 'narrower'} than {entry.scope}",
                 f"isovist learn {other} {id} --to {target}",
                 status=2,
             )
-        stored = kernel.learn_edit(id, entry.version, scope=target, agent=agent, user=user)
+        if target in ("pair", "user") and not entry.scope.startswith(("pair", "user", "own/")):
+            user = user or _only({o.user for o in entry.origins}, "user", target)
+        if target in ("pair", "agent") and not entry.scope.endswith(("pair", "agent", "/own")):
+            agent = agent or _only({o.agent for o in entry.origins}, "agent", target)
+        stored = kernel.learn_edit(id, entry.version, scope=target, agent=agent or "", user=user)
     if common.json:
         emit(stored)
     else:
         say(f"{safe(id)}: {entry.scope} is now {stored.scope}")
     return 0
+
+
+def _only(names: set[str], what: str, scope: str) -> str:
+    """The one of ``names``: an entry that becomes a single user's or agent's must be somebody's."""
+    if len(names) != 1:
+        raise Problem(
+            f"it comes from {len(names)} {what}s: whose is it to be in {scope} scope?",
+            f"name one by --{what}",
+            status=2,
+        )
+    return names.pop()
 
 
 def export(common: Common, *, user: str | None) -> int:
@@ -241,6 +262,8 @@ def files(common: Common, folder: Path, task: str, *, user: str, agent: str, bud
 
 
 def _entry(kernel: Client, id: str) -> Entry:
+    if not id:
+        raise Problem("an entry's id is empty", "isovist learn ls lists them", status=2)
     return kernel.learn_list(id=id).entries[0]
 
 
