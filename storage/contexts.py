@@ -48,8 +48,8 @@ def prepare(context: Context) -> Ready:
     """
     _check_size(len(_pack(context.messages)))
     secrets: Counter[str] = Counter()
-    messages = tuple(_cleaned(message, secrets) for message in context.messages)
-    tools = tuple(_cleaned(tool, secrets) for tool in context.tools)
+    messages = tuple(cleaned(message, secrets) for message in context.messages)
+    tools = tuple(cleaned(tool, secrets) for tool in context.tools)
     packed = _pack(messages)
     _check_size(len(packed))
     return Ready(
@@ -69,12 +69,13 @@ def _check_size(size: int) -> None:
         )
 
 
-def _cleaned(said: Said, secrets: Counter[str]) -> Said:
+def cleaned(said: Said, secrets: Counter[str]) -> Said:
+    """Past the secrets guard in each of its texts; counted in ``secrets``."""
     plain = msgspec.to_builtins(said)
-    cleaned = {
+    clear = {
         name: value if name in _PLAIN else _clean(value, secrets) for name, value in plain.items()
     }
-    return said if cleaned == plain else msgspec.convert(cleaned, type(said))
+    return said if clear == plain else msgspec.convert(clear, type(said))
 
 
 def _clean(value: Any, secrets: Counter[str]) -> Any:

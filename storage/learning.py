@@ -9,6 +9,7 @@ takes submissions and consent along, and every trace of having been an origin.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import zlib
 from collections import Counter
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from isovist.storage.contexts import cleaned
 from isovist.storage.guard import clean
 from isovist.storage.rules import Refused
 from isovist.syscalls.errors import CallerError, Errno
@@ -49,7 +51,8 @@ _work = msgspec.msgpack.Decoder(Work).decode
 
 
 class Filed(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission that may be stored: cleaned, and as its row holds it."""
+    """A submission that may be stored: cleaned, and as its row holds it. ``key`` is the digest of
+    the one that was given, or empty."""
 
     submission: Submission
     key: str
@@ -75,30 +78,21 @@ def file(submission: Submission, key: str, work: Work) -> Filed:
         )
     secrets: Counter[str] = Counter()
 
-    def cleaned(text: str) -> str:
+    def clear(text: str) -> str:
         found = clean(text)
         secrets.update(found.counts)
         return found.text
 
-    trajectory = tuple(
-        msgspec.structs.replace(
-            message,
-            content=cleaned(message.content) if message.content else message.content,
-            calls=tuple(
-                msgspec.structs.replace(made, arguments=cleaned(made.arguments))
-                for made in message.calls
-            ),
-        )
-        for message in work.trajectory
-    )
     work = msgspec.structs.replace(
         work,
-        task=cleaned(work.task),
-        trajectory=trajectory,
-        verifier_tail=cleaned(work.verifier_tail),
-        claim=cleaned(work.claim),
+        task=clear(work.task),
+        trajectory=tuple(cleaned(message, secrets) for message in work.trajectory),
+        verifier_tail=clear(work.verifier_tail),
+        claim=clear(work.claim),
     )
     submission = msgspec.structs.replace(submission, secrets=dict(secrets))
+    # A key is compared and never shown, and whoever chose it may have put a secret into it.
+    key = key and hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
     return Filed(submission=submission, key=key, body=_deflate(work))
 
 

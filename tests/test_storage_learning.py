@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,20 @@ def test_secrets_of_an_attempt_are_replaced_before_it_is_stored(store: Backend) 
     assert AWS not in repr(kept)
     assert kept[1] is not None
     assert "[secret:" in kept[1].task
+
+
+@pytest.mark.promise("secrets.never")
+def test_secrets_in_the_names_of_calls_and_in_keys_are_not_stored() -> None:
+    said = (
+        Message("assistant", None, calls=(ToolCall(f"run {AWS}", "{}", AWS),)),
+        Message("tool", "done", call=AWS),
+    )
+    filed = file(submission("l1"), AWS, Work(task="t", trajectory=said))
+    assert sum(filed.submission.secrets.values()) == 3
+    assert AWS not in repr(filed)
+    assert AWS.encode() not in zlib.decompress(filed.body)
+    again = file(submission("l2"), AWS, Work(task="t", trajectory=said))
+    assert filed.key == again.key != file(submission("l3"), "k", Work(task="t", trajectory=())).key
 
 
 def test_an_attempt_has_a_limit() -> None:
