@@ -224,6 +224,12 @@ def test_rules_tell_whom_an_entry_is_about(text: str, scope: str) -> None:
     assert belongs(text) == scope
 
 
+def test_who_speaks_of_oneself_is_the_person_or_the_agent() -> None:
+    text = "My editor tool drops the last line end."
+    assert belongs(text, "protected") == "user"
+    assert belongs(text, "reusable") == "agent"
+
+
 def test_rules_go_step_by_step_and_to_other_users_last() -> None:
     assert step_toward("pair", "global", "reusable") == "user"
     assert step_toward("user", "global", "reusable") == "global"

@@ -686,3 +686,14 @@ def test_a_channel_has_so_many_on_their_way_to_the_disk(at: Desk) -> None:
     refused = at.ask(MAIL, m.LearnSubmit(task="t", trajectory=SAID, user="ana"))
     assert refused.errno == Errno.EAGAIN
     submit(at, PLAN)
+
+
+def test_a_review_keeps_to_the_scopes_of_the_settings() -> None:
+    at = Desk(learning=Learning(scopes=("pair", "global")))
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    away = Proposed(parts=(part("e1", "pair"),), to=partition_of("user", "ana", "mail"))
+    at.tell(ev.ReviewMade, proposals=(away,))
+    assert at.all(ins.Commit) == []
+    at.tell(ev.ReviewKept)
+    (change,) = at.reply().changes
+    assert (change.done, change.why) == (False, "lessons may go to pair, global alone")
