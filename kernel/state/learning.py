@@ -27,28 +27,24 @@ from isovist.kernel.state.lessons import (
     MAX_OPERATIONS,
     STREAMS,
     VERDICTS,
-    Known,
-    Operation,
     Planned,
     Verdict,
-    entry_text,
-    owner_of,
     refusal,
     scopes_for,
 )
+from isovist.kernel.state.plans import kinds_of, op_for, planned_for, shares
 from isovist.kernel.state.sharing import acts_as_itself
 from isovist.kernel.state.views import belonging
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.names import check_name, check_text
-from isovist.syscalls.operations import Drop, Learned, Move, Op, Outcome, Put, Replace
+from isovist.syscalls.operations import Drop, Learned, Op, Outcome, Put, Replace
 from isovist.syscalls.records import (
     SCOPES,
     Partition,
     Reader,
     Stream,
     Submission,
-    partition_of,
 )
 
 if TYPE_CHECKING:
@@ -405,7 +401,9 @@ class Lessons:
                     continue
                 if named:
                     touched.add(named)
-                plan.append(self._planned(job, stream, place, operation, shown.get(named)))
+                id_ = self._state.opaque("u", "learned", job.id, stream, place)
+                pair = Reader(job.user, job.agent)
+                plan.append(planned_for(operation, stream, shown.get(named), id_, pair))
         report = replace(
             report,
             writer=event.writer,
@@ -416,33 +414,6 @@ class Lessons:
         )
         job.phase = Phase.KEEP
         self._state.emit(ins.KeepPlan(job.id, tuple(plan), report))
-
-    def _planned(
-        self, job: Job, stream: Stream, place: int, operation: Operation, known: Known | None
-    ) -> Planned:
-        text = entry_text(operation.situation, operation.lesson)
-        if known is None:
-            to = partition_of(operation.scope, job.user, job.agent)
-            id_ = self._state.opaque("u", "learned", job.id, stream, place)
-            return Planned(what="add", id=id_, stream=stream, partition=to, to=to, text=text)
-        if operation.delete:
-            return Planned(
-                what="delete",
-                id=known.id,
-                stream=stream,
-                partition=known.partition,
-                version=known.version,
-            )
-        to = partition_of(operation.scope, job.user, job.agent)
-        return Planned(
-            what="revise",
-            id=known.id,
-            stream=stream,
-            partition=known.partition,
-            version=known.version,
-            text=text,
-            to=to if to != known.partition else None,
-        )
 
     def _kept(self, event: ev.PlanKept) -> None:
         """Carry the plan out. Each change is numbered, and readers wait for it, like any write.
@@ -455,15 +426,17 @@ class Lessons:
             self._conclude(job, replace(job.report or event.report, state="refused"))
             return
         if choice == "own":
-            plan = tuple(planned for planned in plan if not _shares(planned))
+            plan = tuple(planned for planned in plan if not shares(planned))
         if job.report is None:
             report = replace(event.report, entries=(), added=0, revised=0, deleted=0)
             job.report = _denied(report, len(event.plan) - len(plan), "its user shares no more")
         job.phase = Phase.DO
+        learned = Learned(writer=job.report.writer, submission=job.id)
+        accept, now = self._state.barrier.accept, self._state.calendar()
         ops = [
-            self._op(job, planned, kind)
+            op_for(planned, kind, accept, now, learned)
             for planned in plan
-            for kind in _kinds(planned)
+            for kind in kinds_of(planned)
             if (planned.id, kind) not in job.settled
         ]
         job.pending = {(op.partition, op.seq) for op in ops}
@@ -471,54 +444,6 @@ class Lessons:
             self._state.memory.hand_out_own(op, self._done)
         if not ops:
             self._conclude(job, replace(job.report, state="done"))
-
-    def _op(self, job: Job, planned: Planned, kind: type[Op]) -> Op:
-        accept, now = self._state.barrier.accept, self._state.calendar()
-        writer = job.report.writer if job.report else ""
-        learned = Learned(writer=writer, submission=job.id)
-        if kind is Drop:
-            return Drop(
-                partition=planned.partition,
-                seq=accept(planned.partition),
-                id=planned.id,
-                version=planned.version,
-                stored_at=now,
-            )
-        if kind is Put:
-            user, agent = owner_of(planned.partition)
-            return Put(
-                partition=planned.partition,
-                seq=accept(planned.partition),
-                id=planned.id,
-                text=planned.text,
-                kind="lesson",
-                agent=agent,
-                user=user,
-                stream=planned.stream,
-                said_at=now,
-                stored_at=now,
-                learned=learned,
-            )
-        if kind is Move and planned.to is not None:
-            return Move(
-                partition=planned.partition,
-                seq=accept(planned.partition),
-                id=planned.id,
-                version=planned.version + 1,
-                to=planned.to,
-                to_seq=accept(planned.to),
-                stored_at=now,
-                owner=owner_of(planned.to),
-            )
-        return Replace(
-            partition=planned.partition,
-            seq=accept(planned.partition),
-            id=planned.id,
-            version=planned.version,
-            text=planned.text,
-            stored_at=now,
-            learned=learned,
-        )
 
     def _done(self, outcome: Outcome) -> None:
         """One change has come to its end; the last one of a plan ends its submission."""
@@ -631,18 +556,6 @@ def _verdict(report: Submission) -> Verdict:
 
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in sorted(one.keys() | other.keys())}
-
-
-def _kinds(planned: Planned) -> tuple[type[Op], ...]:
-    """The changes, one after the other, that carry out ``planned``."""
-    if planned.what == "revise":
-        return (Replace,) if planned.to is None else (Replace, Move)
-    return (Put,) if planned.what == "add" else (Drop,)
-
-
-def _shares(planned: Planned) -> bool:
-    """Whether other users read what comes of it."""
-    return planned.what != "delete" and (planned.to or planned.partition).users.kind != "one"
 
 
 def _denied(report: Submission, more: int, why: str) -> Submission:
