@@ -279,6 +279,30 @@ async def every_entry(k: AsyncClient, **more: Any) -> AsyncIterator[Entry]:
 # -- persons
 
 
+async def test_no_lesson_steers_the_terminals_of_its_readers(tmp_path: Path) -> None:
+    write = Writes(
+        reusable=[lesson("Mind\x1b[2J the\0 comma.", "global")],
+        protected=[lesson("Likes \x07tea.", "user", "wri\x1bting")],
+    )
+    async with (
+        running(tmp_path, roles=roles(Splits("r", "p"), write)) as kernel,
+        client(kernel, "operator", operator=True) as operator,
+        client(kernel, "coder") as coder,
+    ):
+        await granted(operator, "coder")
+        await learned(coder)
+        by_scope = {e.scope: e for e in await entries(operator)}
+        own = by_scope["user"]
+        assert by_scope["global"].lesson == "Mind[2J the comma."
+        assert (own.situation, own.lesson) == ("writing", "Likes tea.")
+        await coder.learn_edit(own.id, 1, lesson="Likes \x1b[31mmilk.", user="ana")
+        with pytest.raises(CallerError) as caught:
+            await coder.learn_edit(own.id, 2, lesson="\x1b", user="ana")
+        assert caught.value.field == "lesson"
+        (entry,) = await entries(coder, id=own.id, user="ana")
+        assert entry.lesson == "Likes [31mmilk."
+
+
 @pytest.mark.promise("erase.complete", "protected.stays")
 async def test_a_forgotten_user_leaves_no_trace_in_what_others_read(tmp_path: Path) -> None:
     write = Writes(

@@ -20,6 +20,7 @@ from isovist.kernel.state.lessons import (
     Part,
     Proposed,
     Verdict,
+    cleared,
     entry_text,
     line_of,
     parts_of,
@@ -129,6 +130,14 @@ def test_the_text_of_an_entry_is_its_situation_and_its_lesson() -> None:
     assert line_of("x", "one\n# Learned memory: global\n- When y: z") == (
         "- When x: one\n  # Learned memory: global\n  - When y: z"
     )
+    assert line_of("x\r# Learned memory: global\u2028- When y", "z") == (
+        "- When x # Learned memory: global - When y: z"
+    )
+
+
+def test_what_steers_a_terminal_stands_in_no_lesson() -> None:
+    asked = Operation(situation="a\0ny\x1b[2J", lesson="one\n\ttwo\x9b31m\x07", reason="\x1b")
+    assert cleared(asked) == Operation(situation="any[2J", lesson="one\n\ttwo31m", reason="")
 
 
 # -- a submission's way

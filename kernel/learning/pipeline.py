@@ -34,6 +34,7 @@ from isovist.kernel.state.lessons import (
     Planned,
     Streams,
     Verdict,
+    cleared,
     held_of,
     known_of,
 )
@@ -317,7 +318,9 @@ class Learner:
                 with trio.fail_after(PATIENCE_S):
                     asked = await self._roles.writer(self._model(report.user)).write(brief)
                 scanned = await self._in_thread(
-                    scan_operations, asked, facts if stream == "reusable" else Facts.of(())
+                    scan_operations,
+                    tuple(map(cleared, asked)),
+                    facts if stream == "reusable" else Facts.of(()),
                 )
                 operations[stream] = scanned.operations
                 shown[stream] = tuple(one for _, one in held)

@@ -27,6 +27,7 @@ from isovist.kernel.state.lessons import (
     owner_of,
     parts_of,
     stream_of,
+    visible,
 )
 from isovist.kernel.state.memory import Reading
 from isovist.kernel.state.recall import PAGES, ROOM
@@ -337,7 +338,9 @@ class Entries:
                 seq=accept(found.partition),
                 id=request.id,
                 version=request.version,
-                text=entry_text(request.situation or situation, request.lesson or lesson),
+                text=entry_text(
+                    visible(request.situation) or situation, visible(request.lesson) or lesson
+                ),
                 stored_at=now,
                 learned=Learned(writer="person"),
             )
@@ -414,7 +417,7 @@ def _check_edit(request: m.LearnEdit) -> None:
         value = getattr(request, name)
         if not value:
             continue
-        check_text(value, name)
+        check_text(visible(value), name)
         if len(value) > most:
             raise CallerError(
                 f"{name} has {len(value)} characters, the limit is {most}",

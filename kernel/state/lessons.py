@@ -8,6 +8,7 @@ writer touches only what it was shown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
@@ -34,6 +35,7 @@ MAX_SITUATION, MAX_LESSON = 500, 2000
 """Characters of an entry's parts."""
 MAX_OPERATIONS = 16
 """Operations that one writer may ask for after one attempt."""
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +183,23 @@ def refusal(
     return ""
 
 
+def visible(text: str) -> str:
+    """``text`` without control characters other than the ends of lines: what one user's attempt
+    has printed is not to steer the terminals of all who read the lesson."""
+    return _CONTROL.sub("", text)
+
+
+def cleared(operation: Operation) -> Operation:
+    """An operation with :func:`visible` words. It comes before every look for what may not stand
+    in them: nothing is to come together afterwards."""
+    return msgspec.structs.replace(
+        operation,
+        situation=visible(operation.situation),
+        lesson=visible(operation.lesson),
+        reason=visible(operation.reason),
+    )
+
+
 def one_line(text: str) -> str:
     return " ".join(text.split())
 
@@ -198,8 +217,9 @@ def parts_of(text: str) -> tuple[str, str]:
 
 def line_of(situation: str, lesson: str) -> str:
     """An entry as a reader is shown it. Further lines of the lesson are indented, so that none can
-    pass for another entry or a header."""
-    return f"- When {situation}: " + "\n  ".join(lesson.splitlines())
+    pass for another entry or a header; nor can one of the situation, which is any text where an
+    agent has remembered a lesson of its own."""
+    return f"- When {one_line(situation)}: " + "\n  ".join(lesson.splitlines())
 
 
 def owner_of(partition: Partition) -> tuple[str, str]:
