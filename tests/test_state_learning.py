@@ -579,10 +579,26 @@ def test_a_review_opens_nothing_of_who_shares_nothing(at: Desk, choice: Any) -> 
     op = at.one(ins.Commit).op
     assert op.id == "e2"
     at.commit(op)
+    # Nor does the next one look at it again, as long as it is as it is.
+    assert at.one(ins.KeepReview).entries == (("e1", 3),)
     at.tell(ev.ReviewKept)
     changes = at.reply().changes
     assert [change.done for change in changes] == [False, True]
     assert "shares nothing" in changes[0].why
+
+
+@pytest.mark.parametrize(
+    ("errno", "again"), [(Errno.EEXIST, False), (Errno.ESTALE, True), (Errno.ENOSPC, True)]
+)
+def test_what_is_there_already_is_not_proposed_for_ever(
+    at: Desk, errno: Errno, again: bool
+) -> None:
+    assert at.ask(OPERATOR, m.LearnReview()) is None
+    opened = Proposed(parts=(part(),), to=partition_of("global", "ana", "mail"))
+    at.tell(ev.ReviewMade, proposals=(opened,), looked_at=(("e9", 1),))
+    at.commit(at.one(ins.Commit).op, errno=errno)
+    entries = at.one(ins.KeepReview).entries
+    assert entries == ((("e9", 1),) if again else (("e9", 1), ("e1", 3)))
 
 
 # -- what is read and changed by hand

@@ -33,13 +33,15 @@ OWN = 0
 @dataclass(slots=True)
 class Running:
     """The review that runs, for call ``key`` (``OWN``: for none). ``pending``: changes handed out
-    and not yet answered; ``changes``: what is told of each proposal."""
+    and not yet answered; ``changes``: what is told of each proposal; ``refused``: entries for which
+    was proposed what cannot be, however often a review looks at them as they are."""
 
     key: int
     dry: bool
     pending: set[tuple[Partition, int]] = field(default_factory=set)
     made: ev.ReviewMade | None = None
     changes: list[Change] = field(default_factory=list)
+    refused: list[Part] = field(default_factory=list)
 
 
 class Reviewing:
@@ -96,7 +98,9 @@ class Reviewing:
             why = review_refusal(proposed) or self._unwanted(proposed)
             place = len(running.changes)
             running.changes.append(_told(proposed, why))
-            if not (why or running.dry):
+            if why:
+                running.refused += proposed.parts
+            elif not running.dry:
                 ops.append(self._first(place, proposed))
         for op, then in ops:
             self._hand_out(running, op, then)
@@ -154,6 +158,8 @@ class Reviewing:
         if outcome.errno:
             why = "it was changed meanwhile" if outcome.errno == Errno.ESTALE else outcome.message
             running.changes[place] = _with(change, done=False, why=why)
+            if outcome.errno == Errno.EEXIST and running.made is not None:
+                running.refused += running.made.proposals[place].parts
         else:
             running.changes[place] = _with(change, done=True)
             for part in others:
@@ -189,7 +195,8 @@ class Reviewing:
         if running.dry or running.made is None:
             self._end(running)
         else:
-            self._state.emit(ins.KeepReview(running.made.looked_at))
+            refused = ((part.id, part.version) for part in running.refused)
+            self._state.emit(ins.KeepReview((*running.made.looked_at, *refused)))
 
     def _kept(self, event: ev.ReviewKept) -> None:
         running = self._running

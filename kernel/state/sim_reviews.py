@@ -107,7 +107,15 @@ class ReviewBooks:
         if running is None or running.made is None or running.left or running.dry:
             return "a review is kept that is not at its end"
         running.keeping = True
-        return "" if i.entries == running.made.looked_at else "it keeps what it has not looked at"
+        seen = len(running.made.looked_at)
+        idle = {
+            (part.id, part.version)
+            for place, proposed in enumerate(running.made.proposals)
+            for part in proposed.parts
+            if place not in running.done
+        }
+        fits = i.entries[:seen] == running.made.looked_at and idle.issuperset(i.entries[seen:])
+        return "" if fits else "it keeps what it has not looked at"
 
     def change(self, op: Op) -> str:
         """A change that no call and no submission asks for."""
