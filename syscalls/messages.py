@@ -532,8 +532,9 @@ class LearnSubmit(Call, frozen=True, array_like=True, kw_only=True, tag=45):
     ``outcome`` is the verdict that a verifier has recorded, ``verifier_tail`` its last words;
     ``claim`` is what the agent itself thinks came of it, which a verdict overrides. A second
     submission of this pair with the same ``key`` (128 bytes at most; empty: none) is the first one,
-    and not learned from again. ``task`` and ``verifier_tail`` take 8 KiB, the trajectory 512 KiB of
-    MessagePack (``EMSGSIZE``); at most 64 of a pair may wait (``EAGAIN``).
+    and not learned from again. ``task``, ``verifier_tail`` and ``claim`` take 8 KiB each, the
+    trajectory 512 KiB of MessagePack (``EMSGSIZE``); at most 64 of a pair may wait, and 4 of a
+    channel for the disk (``EAGAIN``).
     """
 
     task: str
@@ -578,9 +579,9 @@ class LearnEdit(Call, frozen=True, array_like=True, kw_only=True, tag=49):
     """Change an entry of ``version``: other words (an empty part stays), or another ``scope``
     (``pair``, ``user``, ``agent``, ``global``; empty: it stays). An agent may change what its own
     user alone can read; whatever other users can read, now or then, is the operator's to change.
-    To widen a scope to other users takes the reusable stream (``EPERM``). Along an axis that an
-    entry leaves open it becomes the caller's; for the operator the request's ``user``'s, and that
-    of the ``agent`` that it names."""
+    To widen a scope to other users takes the reusable stream, and of an agent a grant (``EPERM``).
+    Along an axis that an entry leaves open it becomes the caller's; for the operator the request's
+    ``user``'s, and that of the ``agent`` that it names."""
 
     id: str
     version: int
@@ -599,7 +600,8 @@ class LearnDelete(Call, frozen=True, array_like=True, kw_only=True, tag=50):
 class LearnConsent(Call, frozen=True, array_like=True, kw_only=True, tag=51):
     """What may be learned from this user's attempts: ``nothing``, what serves this user alone
     (``own``), or also reusable lessons for others (``share``). Without ``choice`` it is only told.
-    It holds for what is learned from now on, attempts that wait included."""
+    An agent may narrow it, the operator alone widen it (``EPERM``). It holds for what is learned
+    and for what reviews share from now on, attempts that wait included."""
 
     choice: Literal["", "nothing", "own", "share"] = ""
 
