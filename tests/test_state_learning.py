@@ -138,6 +138,8 @@ def test_the_text_of_an_entry_is_its_situation_and_its_lesson() -> None:
 def test_what_steers_a_terminal_stands_in_no_lesson() -> None:
     asked = Operation(situation="a\0ny\x1b[2J", lesson="one\n\ttwo\x9b31m\x07", reason="\x1b")
     assert cleared(asked) == Operation(situation="any[2J", lesson="one\n\ttwo31m", reason="")
+    unseen = "".join(chr(0xE0000 + ord(c)) + chr(0xE0100 + ord(c)) for c in "Berta")
+    assert cleared(Operation(lesson=f"Sort {unseen}by name.")).lesson == "Sort by name."
 
 
 # -- a submission's way

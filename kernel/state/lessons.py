@@ -35,7 +35,11 @@ MAX_SITUATION, MAX_LESSON = 500, 2000
 """Characters of an entry's parts."""
 MAX_OPERATIONS = 16
 """Operations that one writer may ask for after one attempt."""
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+)
+"""Control characters; tags, which spell ASCII and are not drawn; and the selectors of variants that
+can stand for any byte."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,9 +188,10 @@ def refusal(
 
 
 def visible(text: str) -> str:
-    """``text`` without control characters other than the ends of lines: what one user's attempt
-    has printed is not to steer the terminals of all who read the lesson."""
-    return _CONTROL.sub("", text)
+    """``text`` without control characters other than the ends of lines, and without those that
+    spell what nobody sees: what one user's attempt has printed is not to steer the terminals of all
+    who read the lesson, nor to speak to their models alone."""
+    return _UNSEEN.sub("", text)
 
 
 def cleared(operation: Operation) -> Operation:
