@@ -51,6 +51,7 @@ DISGUISES = {
     "entities": lambda s: "".join(f"&#{ord(c)};" for c in s),
     "percent": lambda s: "".join(f"%{b:02X}" for b in s.encode()),
     "codes": lambda s: " ".join(str(ord(c)) for c in s),
+    "bits": lambda s: " ".join(f"{b:08b}" for b in s.encode()),
     "rot13": lambda s: codecs.encode(s, "rot13"),
     "reversed": lambda s: s[::-1],
     "base64 of reversed": lambda s: base64.b64encode(s[::-1].encode()).decode(),

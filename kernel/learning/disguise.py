@@ -27,6 +27,7 @@ _WORDLIKE = re.compile(r"[a-z]+|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _BASE32 = re.compile(r"[A-Z2-7]{8,}+|[a-z2-7]{16,}+")
 _HEX = re.compile(r"(?:(?:\\x|0x|%|&#x)?[0-9A-Fa-f]{2}[ \t:,;-]{0,2}+){4,}+")
 _CODES = re.compile(r"(?<![0-9])[0-9]{2,3}(?:[ \t,;]{1,2}+[0-9]{2,3}(?![0-9])){3,}+")
+_BITS = re.compile(r"(?<![0-9])[01]{8}(?:[ \t,;]{0,2}+[01]{8}(?![2-9])){3,}+")
 _ESCAPE = re.compile(
     r"\\u\{?([0-9A-Fa-f]{4,6})\}?|\\x([0-9A-Fa-f]{2})|=([0-9A-F]{2})|U\+([0-9A-Fa-f]{4,6})\s?"
 )
@@ -96,6 +97,9 @@ def _encoded(text: str) -> Iterator[tuple[int, int, str]]:
     for m in _CODES.finditer(text):
         codes = [int(n) for n in re.findall(r"[0-9]+", m[0])]
         yield m.start(), m.end(), _printed(bytes(n for n in codes if n < 256))
+    for m in _BITS.finditer(text):
+        bits = re.findall("[01]{8}", m[0])
+        yield m.start(), m.end(), _printed(bytes(int(byte, 2) for byte in bits))
     for m in _BASE64.finditer(text):
         if not _WORDLIKE.fullmatch(m[0]) or len(m[0]) > 24:
             for said in _base64(m[0]):
