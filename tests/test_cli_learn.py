@@ -158,6 +158,22 @@ def test_an_entry_in_a_group_is_moved_to_a_scope_that_is_named(shell: Shell) -> 
     assert shell("learn", "show", shared, "--json").json["scope"] == "@team/own"
     for word in ("promote", "demote"):
         assert two_lines(shell("learn", word, shared, code=2).err)
+    folder = shell.folder / "lea"
+    command = (
+        "learn",
+        "files",
+        str(folder),
+        "split the novel",
+        "--user",
+        "lea",
+        "--agent",
+        "coder",
+    )
+    shell(*command)
+    assert (folder / "@team own.md").exists()
+    shell("group", "rm", "team", "--users", "lea")
+    shell(*command)
+    assert not (folder / "@team own.md").exists()
     shell("learn", "demote", shared, "--to", "pair")
     assert shell("learn", "show", shared, "--json").json["readers"] == "agent coder, for lea"
 

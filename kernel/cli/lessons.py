@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 WIDER = {"pair": "user", "user": "global", "agent": "global"}
 NARROWER = {"global": "agent", "user": "pair", "agent": "pair"}
 SCOPES = ("pair", "user", "agent", "global")
+_AXIS = "(?:own|all|@.+)"
+_WRITTEN = re.compile(rf"(?:{'|'.join(SCOPES)}|{_AXIS} {_AXIS})\.md")
+"""Names of the files that ``files`` writes."""
 
 
 def ls(common: Common, *, user: str | None, scope: str, limit: int) -> int:
@@ -245,13 +249,15 @@ def files(common: Common, folder: Path, task: str, *, user: str, agent: str, bud
     with attach(common, agent, user) as kernel:
         found = kernel.learn_lessons(task, budget=budget)
     folder.mkdir(parents=True, exist_ok=True)
-    names = {f"{scope}.md" for scope in SCOPES}
-    for name in names | {file.name.replace("/", " ") for file in found.files}:
-        (folder / name).unlink(missing_ok=True)
+    # Those of a group that this reader has left go as well.
+    for path in [path for path in folder.iterdir() if _WRITTEN.fullmatch(path.name)]:
+        path.unlink()
     written: list[str] = []
     for file in found.files:
         path = folder / file.name.replace("/", " ")  # a scope of groups has a slash
-        with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444), "w") as out:
+        with open(
+            os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o444), "w", encoding="utf-8"
+        ) as out:
             out.write(file.text)
         written.append(str(path))
     if common.json:
