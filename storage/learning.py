@@ -28,6 +28,8 @@ _pack = msgspec.msgpack.Encoder().encode
 _report = msgspec.msgpack.Decoder(Submission).decode
 MAX_TRAJECTORY = 512 * 1024
 """Bytes of MessagePack that the messages of one submission take."""
+PARKED = 16
+"""Parked submissions of a pair whose text is kept, the latest ones."""
 ENDED = ("done", "refused")
 """States in which nothing of a submission's text is left."""
 
@@ -147,7 +149,23 @@ def conclude(db: sqlite3.Connection, report: Submission) -> bool:
         " WHERE id = ? AND state NOT IN ('done', 'refused')",
         (report.state, _pack(report), keeps, report.id),
     )
+    if report.state == "parked":
+        older = "user = ? AND agent = ? ORDER BY number DESC LIMIT -1 OFFSET ?"
+        _shed(db, older, (report.user, report.agent, PARKED))
     return bool(done.rowcount)
+
+
+def _shed(db: sqlite3.Connection, which: str, values: tuple[object, ...]) -> None:
+    """The text of ``which`` parked submissions goes; they cannot be tried again."""
+    rows = db.execute(
+        f"SELECT report FROM submissions WHERE state = 'parked' AND body <> x'' AND {which}", values
+    ).fetchall()
+    for (packed,) in rows:
+        report = msgspec.structs.replace(_report(packed), kept=False)
+        db.execute(
+            "UPDATE submissions SET report = ?, body = x'' WHERE id = ?",
+            (_pack(report), report.id),
+        )
 
 
 def enter(db: sqlite3.Connection, unit: str, learned: Learned) -> None:
@@ -197,6 +215,8 @@ def save_consent(db: sqlite3.Connection, user: str, choice: str) -> None:
         " ON CONFLICT (user) DO UPDATE SET choice = excluded.choice",
         (user, choice),
     )
+    if choice == "nothing":
+        _shed(db, "user = ?", (user,))
 
 
 def forget_user(db: sqlite3.Connection, user: str) -> None:

@@ -466,11 +466,12 @@ LearnState = Literal["queued", "learning", "done", "parked", "refused"]
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A finished attempt that was handed in, and what has been learned from it.
 
-    ``parked``: it could not be learned from, and ``error`` says why; it is kept, and can be tried
-    again. ``refused``: its user wants nothing learned, and nothing of it was kept. ``cut`` counts
-    what the kernel took out of the reusable stream, ``denied`` the operations of writers that broke
-    a rule (``reasons`` says which rules), ``secrets`` what the guard replaced, by type. ``writer``
-    is ``rules`` or the name of the model.
+    ``parked``: it could not be learned from, and ``error`` says why. While its text is ``kept`` it
+    can be tried again: that of the 16 latest of a pair is, unless its user wants nothing learned.
+    ``refused``: its user wants nothing learned, and nothing of it was kept. ``cut`` counts what the
+    kernel took out of the reusable stream, ``denied`` the operations of writers that broke a rule
+    (``reasons`` says which rules), ``secrets`` what the guard replaced, by type. ``writer`` is
+    ``rules`` or the name of the model.
     """
 
     id: str
@@ -490,6 +491,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     writer: str = ""
     error: str = ""
     entries: tuple[str, ...] = ()
+    kept: bool = True
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from state_helpers import MAIL, OPERATOR, PLAN, SECOND, Desk
 
@@ -569,6 +570,16 @@ def test_the_end_of_an_earlier_review_ends_no_other(at: Desk) -> None:
     proposed = Proposed(parts=(part(),), to=partition_of("global", "ana", "mail"))
     at.tell(ev.ReviewMade, proposals=(proposed,))
     assert isinstance(at.one(ins.Commit).op, Move)
+
+
+def test_what_is_kept_no_more_cannot_be_tried_again(at: Desk) -> None:
+    one = begun(at)
+    at.tell(ev.Stuck, id=one.id, errno=22, message="unreadable", lasting=True, report=one)
+    parked = end(at)
+    at.ask(MAIL, m.LearnStatus(id=one.id, retry=True, user="ana"))
+    found = msgspec.structs.replace(parked, kept=False)
+    at.tell(ev.SubmissionsFound, key=at.one(ins.FindSubmissions).key, submissions=(found,))
+    assert (at.reply().errno, at.reply().field) == (Errno.ENOENT, "id")
 
 
 @pytest.mark.parametrize("choice", ["own", "nothing"])

@@ -12,7 +12,7 @@ import pytest
 from storage_helpers import DIM, EMBEDDER, T0, Drop, put, write
 
 from isovist.storage.backend import Backend
-from isovist.storage.learning import MAX_TRAJECTORY, Work, file
+from isovist.storage.learning import MAX_TRAJECTORY, PARKED, Work, file
 from isovist.storage.memory import MemoryStore
 from isovist.storage.store import Store
 from isovist.syscalls.errors import CallerError, Errno
@@ -146,6 +146,24 @@ def test_the_steps_of_a_submission_are_kept_and_its_text_goes_with_its_end(store
     assert not store.save_step(report, further)
     assert store.submission("l1") == (done, None)
     assert store.submission("l9") is None
+
+
+def test_the_text_of_few_parked_submissions_is_kept(store: Backend) -> None:
+    for n in range(PARKED + 2):
+        submit(store, submission(f"l{n:02}"), most=99)
+    submit(store, submission("other", user="bo"))
+    for n in range(PARKED + 2):
+        store.conclude(submission(f"l{n:02}", state="parked"))
+    store.conclude(submission("other", user="bo", state="parked"))
+    kept = {one.id: one.kept for one in store.submissions("", "", 99)}
+    assert kept == {f"l{n:02}": n >= 2 for n in range(PARKED + 2)} | {"other": True}
+    found = store.submission("l00")
+    assert found is not None
+    assert found[1] is None
+    # Who wants nothing learned has nothing of it kept.
+    store.save_consent("ana", "nothing")
+    assert not any(one.kept for one in store.submissions("ana", "", 99))
+    assert all(one.kept for one in store.submissions("bo", "", 99))
 
 
 def test_the_latest_come_first(store: Backend) -> None:

@@ -287,6 +287,10 @@ class Lessons:
                 why = f"the submission is {now}, not parked"
                 self._state.fail(call, CallerError(why, field="id"))
                 return
+            if not one.kept:
+                why = "the submission's text is kept no more"
+                self._state.fail(call, CallerError(why, errno=Errno.ENOENT, field="id"))
+                return
             # It waits again when that is durable: else the word of it would end its next try.
             found = (replace(one, state="queued", error="", ended_at=0),)
             self._reviving[one.id] = one.id, one.user, one.agent
