@@ -387,3 +387,28 @@ def test_what_is_said_of_a_tool_by_its_name_is_of_this_agent() -> None:
             trajectory=turns, outcome="passed",
         )  # fmt: skip
         assert f"{label}: The read_file tool returns" in split(attempt).reusable
+
+
+def test_a_quirk_is_filed_where_it_shows_and_not_with_the_task() -> None:
+    text = (
+        "task: Sort the export by date.\n"
+        "own: The read_file tool returns only the first 60 lines.\n"
+        "own: This sandbox has no access to the network."
+    )
+    scopes = ("pair", "user", "agent", "global")
+    brief = Brief(stream="reusable", text=text, entries=(), scopes=scopes, outcome="failed")
+    assert [(o.scope, o.situation) for o in write(brief)] == [
+        ("agent", "doing any task with the tool read_file"),
+        ("agent", "doing any task in this agent's own surroundings"),
+    ]
+    alone = msgspec.structs.replace(brief, scopes=("global",), agent="coder")
+    assert [o.situation for o in write(alone)] == [
+        "the agent is coder and doing any task with the tool read_file",
+        "the agent is coder and doing any task in this agent's own surroundings",
+    ]
+
+
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_how_a_tool_behaves_is_seen_whatever_the_verdict(outcome: str) -> None:
+    case = Case("", "Sort the lines.", "My edit tool drops the last line end.", outcome=outcome)
+    assert "own: My edit tool drops the last line end." in split(attempt(case)).reusable

@@ -161,7 +161,9 @@ def _reusable(attempt: Attempt, said: Spoken, doubtful: list[str]) -> Iterator[s
             if attempt.outcome == "passed" and general.terms:
                 doubtful.append(f"remark: {_short(sentence)}")
         else:
-            own = label == "lesson" and (_OWN.search(sentence) or _of_tool(sentence, tools))
+            # How its tools behave an agent sees whatever comes of the attempt.
+            seen = attempt.outcome in ESTABLISHED
+            own = seen and (_OWN.search(sentence) or _of_tool(sentence, tools))
             yield f"{'own' if own else label}: {_short(general.text)}"
 
 

@@ -26,6 +26,8 @@ from isovist.kernel.state.lessons import (
 )
 from isovist.syscalls.records import Stream
 
+OWN = "doing any task in this agent's own surroundings"
+_TOOL = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 ANY = "doing any task or writing any document for this person"
 """The situation of what holds for a person whatever the task is."""
 MAX_TEXT = 800
@@ -123,9 +125,15 @@ def _reusable(brief: Brief) -> list[_New]:
         lesson = said
     if lesson:
         found.append(_New(situation, lead, lesson, "global"))
-    if brief.outcome in ESTABLISHED and lines.get("own"):
-        found.append(_New(situation, "", tuple(lines["own"]), "agent"))
+    if brief.outcome in ESTABLISHED:
+        found += [_New(_where(line), "", (line,), "agent") for line in lines.get("own", [])]
     return found
+
+
+def _where(line: str) -> str:
+    """Where an agent's own quirk shows: with the tool that it names, whatever the task."""
+    named = _TOOL.search(line)
+    return f"doing any task with the tool {named[0]}" if named else OWN
 
 
 def _protected(brief: Brief) -> list[_New]:
