@@ -364,6 +364,26 @@ async def test_people_change_and_delete_what_was_learned(tmp_path: Path) -> None
         assert (left.id, left.scope, left.user) == (shared.id, "global", "")
 
 
+@pytest.mark.promise("protected.stays")
+async def test_an_agent_publishes_nothing_of_a_user_who_shares_nothing(tmp_path: Path) -> None:
+    write = Writes(reusable=[lesson("Mind the comma.", "user")])
+    async with (
+        running(tmp_path, roles=roles(Splits("r", ""), write)) as kernel,
+        client(kernel, "operator", operator=True) as operator,
+        client(kernel, "coder") as coder,
+    ):
+        await operator.grant("coder", users=("ana",), scopes=("global",))
+        await coder.learn_consent("own", user="ana")
+        await learned(coder)
+        (entry,) = await entries(coder, user="ana")
+        with pytest.raises(CallerError) as caught:
+            await coder.learn_edit(entry.id, entry.version, scope="global", user="ana")
+        assert (caught.value.errno, caught.value.field) == (Errno.EPERM, "scope")
+        await operator.learn_consent("share", user="ana")
+        moved = await coder.learn_edit(entry.id, entry.version, scope="global", user="ana")
+        assert moved.scope == "global"
+
+
 # -- a review
 
 

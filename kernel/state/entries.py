@@ -348,6 +348,8 @@ class Entries:
         narrows = to.users == found.partition.users or to.users.kind == "one"
         stream = found.hit.unit.stream
         why = self._state.sharing.refusal(who, to, resolved.user, stream, narrows=narrows)
+        if not (why or narrows or acts_as_itself(who)) and not self._shares(found.partition):
+            why = "the user shares nothing with others"
         if why:
             raise CallerError(f"scope: {why}", errno=Errno.EPERM, field="scope")
         return Move(
@@ -360,6 +362,9 @@ class Entries:
             stored_at=now,
             owner=owner_of(to),
         )
+
+    def _shares(self, partition: Partition) -> bool:
+        return partition.users.kind != "one" or self._state.lessons.shares(partition.users.name)
 
     def _target(self, call: Call, found: Candidate) -> Partition:
         """Where an entry goes: along an axis that it leaves open it becomes the caller's own."""
