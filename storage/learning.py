@@ -146,8 +146,10 @@ def conclude(db: sqlite3.Connection, report: Submission) -> bool:
     keeps = report.state not in ENDED
     done = db.execute(
         "UPDATE submissions SET state = ?, report = ?, body = iif(?, body, x'')"
-        " WHERE id = ? AND state NOT IN ('done', 'refused')",
-        (report.state, _pack(report), keeps, report.id),
+        " WHERE id = ? AND state NOT IN ('done', 'refused')"
+        # What has lost its text meanwhile cannot begin anew.
+        " AND (? <> 'queued' OR body <> x'')",
+        (report.state, _pack(report), keeps, report.id, report.state),
     )
     if report.state == "parked":
         older = "user = ? AND agent = ? ORDER BY number DESC LIMIT -1 OFFSET ?"

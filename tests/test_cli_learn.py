@@ -198,6 +198,15 @@ def test_lessons_are_written_as_read_only_files(shell: Shell) -> None:
     assert all(os.stat(path).st_mode & 0o222 == 0 for path in files.values())
 
 
+def test_files_of_others_are_not_replaced(shell: Shell) -> None:
+    folder = shell.folder / "project"
+    folder.mkdir()
+    (folder / "agent.md").write_text("mine")
+    refused = shell("learn", "files", str(folder), "any task", "--user", "fay", code=2)
+    assert "agent.md" in refused.err
+    assert (folder / "agent.md").read_text() == "mine"
+
+
 def test_all_of_a_user_can_be_exported(shell: Shell) -> None:
     attempt(shell, "gus")
     out = shell("learn", "export", "--user", "gus").out
@@ -211,7 +220,7 @@ def test_a_review_is_tried_and_made(shell: Shell) -> None:
     attempt(shell, "hal")
     dry = shell("learn", "review", "--dry-run", "--json").json
     assert dry["judge"] == "rules"
-    assert dry["changed"] >= 2
+    assert dry["changed"] >= 1
     assert "were compared" in shell("learn", "review").out
 
 

@@ -264,16 +264,28 @@ def test_an_idea_that_was_had_before_is_not_new(at: Desk) -> None:
 def test_a_revision_is_a_compare_and_swap_and_may_move_an_own_entry(at: Desk) -> None:
     one = begun(at)
     shown: dict[Stream, tuple[Known, ...]] = {"reusable": (known("pair"),)}
-    change, move = keep(at, think(at, one, add(revises="e1", scope="agent"), shown=shown))
+    (change,) = keep(at, think(at, one, add(revises="e1", scope="agent"), shown=shown))
     assert isinstance(change, Replace)
     assert (change.id, change.version) == ("e1", 3)
+    at.commit(change)
+    move = at.one(ins.Commit).op
     assert isinstance(move, Move)
     assert (move.version, move.to) == (4, partition_of("agent", "ana", "mail"))
     assert move.owner == (LEARNER, "mail")
+    at.commit(move)
+    assert end(at).revised == 1
+
+
+@pytest.mark.promise("protected.stays")
+def test_what_was_not_revised_is_not_moved_either(at: Desk) -> None:
+    """Its words are another's by now: no scan has seen them, and others would read them."""
+    shown: dict[Stream, tuple[Known, ...]] = {"reusable": (known("pair"),)}
+    operation = add(revises="e1", scope="global")
+    (change,) = keep(at, think(at, begun(at), operation, shown=shown))
     at.refuse(change, Errno.ESTALE)
-    at.refuse(move, Errno.ESTALE)
+    assert at.all(ins.Commit) == []
     report = end(at)
-    assert (report.revised, report.denied) == (0, 2)
+    assert (report.revised, report.denied) == (0, 1)
     assert report.reasons == ("the entry has changed since",)
 
 
@@ -381,12 +393,12 @@ def test_what_was_stored_before_a_full_disk_is_not_stored_again(at: Desk) -> Non
 def test_a_move_waits_for_what_the_disk_refused_to_revise(at: Desk) -> None:
     shown: dict[Stream, tuple[Known, ...]] = {"reusable": (known("pair"),)}
     plan = think(at, begun(at), add(revises="e1", scope="agent"), shown=shown)
-    change, move = keep(at, plan)
+    (change,) = keep(at, plan)
     at.refuse(change, Errno.EIO)
-    at.refuse(move, Errno.ESTALE)
     at.sleep(SECOND)
-    change, move = keep(at, plan)
+    (change,) = keep(at, plan)
     at.commit(change, version=4)
+    move = at.one(ins.Commit).op
     at.commit(move, version=5)
     report = end(at)
     assert (report.revised, report.denied) == (1, 0)
@@ -735,3 +747,44 @@ def test_a_review_keeps_to_the_scopes_of_the_settings() -> None:
     at.tell(ev.ReviewKept)
     (change,) = at.reply().changes
     assert (change.done, change.why) == (False, "lessons may go to pair, global alone")
+
+
+@pytest.mark.promise("protected.stays")
+def test_who_shares_nothing_takes_nothing_from_others_either() -> None:
+    scopes = scopes_for("reusable", ALL, "own")
+    gone = Operation(delete="e1", reason="it failed")
+    shown = {"e1": known("global")}
+    assert "not this writer's" in refusal(gone, "reusable", scopes, shown, "failed")
+    assert refusal(gone, "reusable", scopes_for("reusable", ALL, "share"), shown, "failed") == ""
+
+
+def test_a_choice_holds_when_it_is_durable_whoever_waits_for_it(at: Desk) -> None:
+    at.ask(OPERATOR, m.LearnConsent(choice="own", user="ana"))
+    at.tell(ev.Saved, key=at.one(ins.SaveConsent).key)
+    at.ask(OPERATOR, m.LearnConsent(choice="share", user="ana"), frame=77)
+    saving = at.one(ins.SaveConsent)
+    at.ask(OPERATOR, m.Cancel(call=77))
+    assert at.ask(OPERATOR, m.LearnConsent(user="ana")).choice == "own"
+    at.tell(ev.Saved, key=saving.key)
+    assert at.ask(OPERATOR, m.LearnConsent(user="ana")).choice == "share"
+
+
+def test_what_cannot_be_read_does_not_stand_before_others(at: Desk) -> None:
+    first = begun(at)
+    second = submit(at, PLAN)
+    filed(at, second)
+    at.tell(ev.Stuck, id=first.id, errno=255, message="learning broke", lasting=True)
+    assert at.one(ins.Learn).id == second.submission.id
+
+
+def test_after_its_tries_what_the_disk_refuses_lets_others_go_first(at: Desk) -> None:
+    first = begun(at)
+    plan = think(at, first, add())
+    second = submit(at, PLAN)
+    filed(at, second)
+    for tried in range(1, TRIES + 1):
+        (op,) = keep(at, plan)
+        at.refuse(op, Errno.EIO)
+        at.sleep(60 * SECOND)
+        learn = at.one(ins.Learn)
+        assert learn.id == (first.id if tried < TRIES else second.submission.id)

@@ -160,6 +160,9 @@ def test_the_text_of_few_parked_submissions_is_kept(store: Backend) -> None:
     found = store.submission("l00")
     assert found is not None
     assert found[1] is None
+    # Without its text none begins anew.
+    assert not store.conclude(submission("l00"))
+    assert "l00" not in {one[0] for one in store.unlearned()}
     # Who wants nothing learned has nothing of it kept.
     store.save_consent("ana", "nothing")
     assert not any(one.kept for one in store.submissions("ana", "", 99))

@@ -21,6 +21,8 @@ WIDER = {"pair": "user", "user": "global", "agent": "global"}
 NARROWER = {"global": "agent", "user": "pair", "agent": "pair"}
 SCOPES = ("pair", "user", "agent", "global")
 _AXIS = "(?:own|all|@.+)"
+HEAD = b"# Learned memory: "
+"""How the files begin that ``files`` writes."""
 _WRITTEN = re.compile(rf"(?:{'|'.join(SCOPES)}|{_AXIS} {_AXIS})\.md")
 """Names of the files that ``files`` writes."""
 
@@ -238,9 +240,10 @@ def review(common: Common, *, dry_run: bool) -> int:
                 for c in found.changes
             ),
         )  # fmt: skip
+    made = [change for change in found.changes if (dry_run and not change.why) or change.done]
     say(
         f"{found.changed} entries were new or changed, {found.looked_at} were compared; "
-        f"{len(found.changes)} changes{' would be made' if dry_run else ''} (judge: {found.judge})"
+        f"{len(made)} changes {'would be' if dry_run else 'were'} made (judge: {found.judge})"
     )
     return 0
 
@@ -250,7 +253,15 @@ def files(common: Common, folder: Path, task: str, *, user: str, agent: str, bud
         found = kernel.learn_lessons(task, budget=budget)
     folder.mkdir(parents=True, exist_ok=True)
     # Those of a group that this reader has left go as well.
-    for path in [path for path in folder.iterdir() if _WRITTEN.fullmatch(path.name)]:
+    ours = [path for path in folder.iterdir() if _WRITTEN.fullmatch(path.name)]
+    for path in ours:
+        if not path.read_bytes().startswith(HEAD):
+            raise Problem(
+                f"{safe(str(path))} holds no lessons, and would be replaced",
+                "give a folder of their own",
+                status=2,
+            )
+    for path in ours:
         path.unlink()
     written: list[str] = []
     for file in found.files:

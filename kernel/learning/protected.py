@@ -30,6 +30,7 @@ class Protected:
 
     def __init__(self, store: Backend, limiter: trio.CapacityLimiter) -> None:
         self._store, self._limiter = store, limiter
+        self._forgot = 0
         self._kept: OrderedDict[str, tuple[Versions, Facts]] = OrderedDict()
 
     async def facts(self, user: str, own: View) -> Facts:
@@ -37,6 +38,7 @@ class Protected:
         texts: dict[str, str] = {}
         versions: Versions = {}
         known, facts = self._kept.pop(user, ({}, Facts.of(())))
+        forgot = self._forgot
         after = ""
         while True:
             query = ListQuery(limit=PAGE, now=time.time_ns(), after=after)
@@ -59,11 +61,13 @@ class Protected:
                 partial(Facts.of, tuple(texts.values())), limiter=self._limiter
             )
             facts = facts | new
-        self._kept[user] = versions, facts
+        if forgot == self._forgot:
+            self._kept[user] = versions, facts
         while len(self._kept) > USERS:
             self._kept.popitem(last=False)
         return facts
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Keep nothing, nor what is being worked out."""
+        self._forgot += 1
         self._kept.clear()

@@ -324,6 +324,7 @@ class State:
         if channel is None:
             return
         request = event.request
+        before = channel.calls.get(event.call)
         self.processes.served(channel.pid)
         channel.malformed = 0
         try:
@@ -343,8 +344,8 @@ class State:
             if isinstance(e, KernelError):
                 self.emit(ins.Report(e.message, e.story))
             key = channel.calls.get(event.call)
-            call = self.calls.get(key) if key is not None else None
-            if call is not None and call.request is request:
+            call = self.calls.get(key) if key is not None and key != before else None
+            if call is not None:
                 self.fail(call, e)
             else:
                 e.story = e.story or (f"arrived {m.NAMES[type(request)]}", f"failed {e.errno.name}")
@@ -461,6 +462,7 @@ class State:
 
     def _saved(self, event: ev.Saved) -> None:
         """What a call wanted made durable is."""
+        self.lessons.saved(event.key)
         call = self.calls.get(event.key)
         if call is not None and isinstance(call.request, m.Import):
             self.exports.saved(call)

@@ -67,16 +67,19 @@ LEAST, MOST = 100, 200_000
 """Characters a scope that may be asked for."""
 TYPICAL, FEWEST, HIGHEST = 100, 10, 400
 """A search for so many characters asks for an entry each 100 of them, 10 to 400 in all."""
+BESIDE = 256
+"""Bytes of an entry in a reply beside its words."""
 LESSON = ("lesson",)
 Sources = dict[str, tuple[str, tuple[Origin, ...]]]
 
 
 @dataclass(slots=True)
 class Delivery:
-    """One call for lessons: the partitions still to be asked, and what was taken of each."""
+    """One call for lessons: the partitions still to be asked, what was taken of each, and whether
+    the budget left out more."""
 
     left: list[Partition]
-    taken: list[tuple[Partition, list[Candidate]]] = field(default_factory=list)
+    taken: list[tuple[Partition, list[Candidate], bool]] = field(default_factory=list)
 
 
 class Entries:
@@ -154,7 +157,8 @@ class Entries:
             if size <= room:
                 taken.append(candidate)
                 room -= size
-        delivery.taken.append((partition, taken))
+        more = len(taken) < len(call.selection.candidates)
+        delivery.taken.append((partition, taken, more))
         if delivery.left:
             self._state.memory.ask(call, self.query(call, self._state.calendar()))
         else:
@@ -168,11 +172,12 @@ class Entries:
         shown: list[Candidate] = []
         room = ROOM
         # From narrow to wide: what is dearest to the reader is there, whatever fits the frame.
-        for partition, taken in delivery.taken:
+        for partition, taken, more in delivery.taken:
             lines: list[str] = []
             for candidate in taken:
                 line = line_of(*parts_of(candidate.hit.unit.text))
-                room -= 2 * len(line.encode())
+                # It stands in the text, in its file and among the entries.
+                room -= 3 * len(line.encode()) + BESIDE
                 if room < 0:
                     break
                 lines.append(line)
@@ -184,7 +189,7 @@ class Entries:
                         name=f"{partition.scope}.md",
                         text=text,
                         units=len(lines),
-                        truncated=len(lines) < len(taken),
+                        truncated=more or len(lines) < len(taken),
                     )
                 )
         audits = self._state.audits

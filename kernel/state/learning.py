@@ -38,7 +38,7 @@ from isovist.kernel.state.views import belonging
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.names import check_name, check_text
-from isovist.syscalls.operations import Drop, Learned, Op, Outcome, Put, Replace
+from isovist.syscalls.operations import Drop, Learned, Move, Op, Outcome, Put, Replace
 from isovist.syscalls.records import (
     SCOPES,
     Partition,
@@ -101,7 +101,8 @@ Change = tuple[str, type[Op]]
 class Job:
     """The submission that is worked on. ``pending``: the changes handed out and not yet answered.
     ``settled``: those of its plan that are answered for good, in this try or before; ``refused``:
-    entries of which the disk has refused one in this try. ``gone``: its user was forgotten
+    entries of which the disk has refused one in this try; ``moves``: by entry, what is to be moved
+    once it is revised, and only then. ``gone``: its user was forgotten
     meanwhile, so nothing more comes of it."""
 
     id: str
@@ -112,6 +113,7 @@ class Job:
     report: Submission | None = None
     pending: set[tuple[Partition, int]] = field(default_factory=set)
     settled: set[Change] = field(default_factory=set)
+    moves: dict[str, Planned] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     gone: bool = False
 
@@ -139,6 +141,7 @@ class Lessons:
         self._begun: dict[str, Job] = {}
         self._reviving: dict[str, tuple[str, str, str]] = {}
         self._newest: dict[str, int] = {}
+        self._chosen: dict[int, tuple[str, str]] = {}
         """By user: the key of the call that was the last one to choose."""
         self._not_before = 0
 
@@ -226,21 +229,27 @@ class Lessons:
             )
         call = self._state.open(channel, frame, request, resolved)
         self._newest[user] = call.key
+        self._chosen[call.key] = user, request.choice
         # What is narrower holds from now on, whatever becomes of the disk.
         if CHOICES.index(request.choice) < CHOICES.index(now):
             self._consents[user] = request.choice
         call.to(Step.LOOKUP, self._state.now)
         self._state.emit(ins.SaveConsent(call.key, user, request.choice))
 
-    def consented(self, call: Call) -> m.AnyReply:
-        """A choice is durable; it holds unless there is a newer one."""
+    def saved(self, key: int) -> None:
+        """A choice is durable, whether or not its call waits for that; it holds unless there is a
+        newer one."""
+        user, choice = self._chosen.pop(key, ("", ""))
+        if user and self._newest.get(user) == key:
+            self._consents[user] = choice
+            del self._newest[user]
+
+    @staticmethod
+    def consented(call: Call) -> m.AnyReply:
+        """What the call that made a choice is told."""
         if call.resolved is None or not isinstance(call.request, m.LearnConsent):
             raise KernelError("a consent of nobody", story=call.told())
-        user = call.resolved.user
-        if self._newest.get(user) == call.key:
-            self._consents[user] = call.request.choice
-            del self._newest[user]
-        return m.Consent(user=user, choice=call.request.choice)
+        return m.Consent(user=call.resolved.user, choice=call.request.choice)
 
     def shares(self, user: str) -> bool:
         """Whether other users may be told, from now on, what is learned from this one."""
@@ -254,6 +263,7 @@ class Lessons:
     def answered(self, key: int) -> None:
         """The store has taken, or refused, the submission of call ``key``."""
         self._filing.pop(key, None)
+        self._chosen.pop(key, None)
 
     def _filed(self, event: ev.SubmissionFiled) -> None:
         if self._filing.pop(event.key, None) is None:
@@ -437,12 +447,13 @@ class Lessons:
         job.phase = Phase.DO
         learned = Learned(writer=job.report.writer, submission=job.id)
         accept, now = self._state.barrier.accept, self._state.calendar()
-        ops = [
-            op_for(planned, kind, accept, now, learned)
-            for planned in plan
-            for kind in kinds_of(planned)
-            if (planned.id, kind) not in job.settled
-        ]
+        job.moves = {}
+        ops: list[Op] = []
+        for planned in plan:
+            left = [kind for kind in kinds_of(planned) if (planned.id, kind) not in job.settled]
+            ops += [op_for(planned, kind, accept, now, learned) for kind in left[:1]]
+            if len(left) > 1:
+                job.moves[planned.id] = planned
         job.pending = {(op.partition, op.seq) for op in ops}
         for op in ops:
             self._state.memory.hand_out_own(op, self._done)
@@ -457,10 +468,10 @@ class Lessons:
         job.pending.discard((op.partition, op.seq))
         if outcome.errno in (Errno.ENOSPC, Errno.EIO):
             job.refused.add(op.id)
-        elif op.id not in job.refused:
-            # Else it is the move of what was not revised: both are tried again.
+        else:
             job.settled.add((op.id, type(op)))
             job.report = self._counted(job.report, outcome)
+            self._move(job, op, revised=not outcome.errno)
         if job.pending:
             return
         if job.gone:
@@ -470,6 +481,23 @@ class Lessons:
         else:
             self._state.reviewing.note(job.report.added + job.report.revised)
             self._conclude(job, replace(job.report, state="done"))
+
+    def _move(self, job: Job, op: Op, revised: bool) -> None:
+        """An entry that was revised goes where it is to be. One that was not stays as it is, and
+        where it is: its words may be another's by now, and no scan has seen them."""
+        planned = job.moves.pop(op.id, None)
+        if planned is None or job.report is None or job.gone:
+            return
+        kept_back = shares(planned) and not self.shares(job.user)
+        if not revised or kept_back:
+            job.settled.add((op.id, Move))
+            job.report = _denied(job.report, int(kept_back and revised), "its user shares no more")
+            return
+        learned = Learned(writer=job.report.writer, submission=job.id)
+        accept, now = self._state.barrier.accept, self._state.calendar()
+        op = op_for(planned, Move, accept, now, learned)
+        job.pending.add((op.partition, op.seq))
+        self._state.memory.hand_out_own(op, self._done)
 
     def _counted(self, report: Submission, outcome: Outcome) -> Submission:
         """The report, with what became of one change in it."""
@@ -497,6 +525,10 @@ class Lessons:
             return
         if not event.errno:
             self._end()
+        elif event.lasting and event.report is None:
+            # It cannot even be read: it must not stand before all others.
+            self._state.emit(ins.Postponed(job.id, event.message))
+            self._end()
         elif (event.lasting or job.tries >= TRIES) and event.report is not None:
             if job.settled:
                 job.tries = 0
@@ -506,9 +538,11 @@ class Lessons:
             self._again(job, event.message)
 
     def _again(self, job: Job, why: str) -> None:
-        """The world was at fault: this one once more, and after a while, before all others."""
+        """The world was at fault: this one once more, and after a while; before all others, until
+        it has had its tries."""
         self._begun[job.id] = job
-        self._queue.appendleft((job.id, job.user, job.agent))
+        again = self._queue.appendleft if job.tries < TRIES else self._queue.append
+        again((job.id, job.user, job.agent))
         pause = min(AGAIN * 2 ** min(job.tries - 1, 10), LATEST)
         self._not_before = self._state.now + pause
         self._state.emit(ins.Postponed(job.id, why))
@@ -539,6 +573,7 @@ class Lessons:
         self._begun = {id_: job for id_, job in self._begun.items() if job.user != user}
         self._consents.pop(user, None)
         self._newest.pop(user, None)
+        self._chosen = {key: one for key, one in self._chosen.items() if one[0] != user}
         if self._job is not None and self._job.user == user:
             self._job.gone = True
 

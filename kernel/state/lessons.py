@@ -169,6 +169,8 @@ def refusal(
             return "a deletion needs a reason"
         if operation.revises or operation.situation or operation.lesson:
             return "an operation either deletes or writes"
+        if shared and known is not None and known.partition.scope not in scopes:
+            return "what others read is not this writer's to delete"
         return ""
     situation, lesson = one_line(operation.situation), operation.lesson.strip()
     if not situation:
@@ -188,8 +190,9 @@ def refusal(
 
 
 def visible(text: str) -> str:
-    """``text`` without control characters other than the ends of lines, and without those that
-    spell what nobody sees: what one user's attempt has printed is not to steer the terminals of all
+    """``text`` without control characters other than tabs and the ends of lines, and without the
+    characters that spell a text of their own which nobody sees (tags, selectors of variants beyond
+    the first sixteen): what one user's attempt has printed is not to steer the terminals of all
     who read the lesson, nor to speak to their models alone."""
     return _UNSEEN.sub("", text)
 

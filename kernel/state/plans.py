@@ -49,8 +49,8 @@ def kinds_of(planned: Planned) -> tuple[type[Op], ...]:
 
 
 def shares(planned: Planned) -> bool:
-    """Whether other users read what comes of it."""
-    return planned.what != "delete" and (planned.to or planned.partition).users.kind != "one"
+    """Whether it changes what other users read."""
+    return (planned.to or planned.partition).users.kind != "one"
 
 
 def op_for(

@@ -56,6 +56,7 @@ class Way:
     """(entry, kind of change) that are left of its plan."""
     took: dict[str, bool] = field(default_factory=dict)
     end: str = ""
+    plan: tuple[Planned, ...] = ()
 
     @property
     def busy(self) -> bool:
@@ -82,6 +83,7 @@ class LearningBooks:
         """By call: the submission that the disk has yet to take, and the channel."""
         self._consents: dict[str, str] = {}
         self._newest: dict[str, object] = {}
+        self._revised: tuple[Way, str] | None = None
         """By user: the request that was the last one to choose."""
         self._writes: dict[tuple[Partition, int], Way] = {}
         self._event: ev.Event = ev.Tick(now=0)
@@ -106,7 +108,7 @@ class LearningBooks:
     # -- what happens
 
     def before(self, event: ev.Event) -> None:
-        self._event, self._done = event, None
+        self._event, self._done, self._revised = event, None, None
         self.reviews.before(event)
         if isinstance(event, ev.Purged):
             self._consents.pop(event.user, None)
@@ -129,6 +131,10 @@ class LearningBooks:
                 way.state = way.end
             elif way.state == "reviving":
                 way.state = "queued"
+        elif isinstance(event, ev.Stuck) and event.lasting and event.report is None:
+            # It cannot be read, and is left to the next start.
+            if self._ways[event.id].state in ("learning", "planned"):
+                self._ways[event.id].state = "lost"
         elif isinstance(event, ev.Stuck) and not event.errno:
             # Its user is forgotten, of which the kernel is told in a moment.
             self._ways[event.id].state = "lost"
@@ -149,6 +155,17 @@ class LearningBooks:
         elif op.id not in way.failed:
             way.settled.add((op.id, type(op).__name__))
             way.wanted.discard((op.id, type(op).__name__))
+            if isinstance(op, Replace) and outcome.errno:
+                # What is another's by now is moved by nobody.
+                way.settled.add((op.id, "Move"))
+                way.wanted.discard((op.id, "Move"))
+            elif (op.id, "Move") in way.wanted:
+                planned = next(p for p in way.plan if p.id == op.id)
+                if _shares(planned) and self.choice(way.user) != "share":
+                    way.settled.add((op.id, "Move"))
+                    way.wanted.discard((op.id, "Move"))
+                else:
+                    self._revised = way, op.id
         self._done = None if way.left else way
 
     def after(self, event: ev.Event, out: list[ins.Instruction]) -> str:
@@ -262,9 +279,18 @@ class LearningBooks:
     def change(self, op: Op) -> str:
         """A change that no call asks for."""
         event = self._event
+        if isinstance(op, Move) and self._revised is not None and self._revised[1] == op.id:
+            (way, _), self._revised, self._done = self._revised, None, None
+            if (op.id, "Move") not in way.wanted:
+                return f"{op} of {way}, which is not to be moved"
+            self._writes[op.partition, op.seq] = way
+            way.left.add((op.partition, op.seq))
+            broken = self._of_plan(way, way.plan, op) or self.reaches(op)
+            return broken and f"{broken}: {op} of {way}"
         if not isinstance(event, ev.PlanKept):
             return self.reviews.change(op)
         way = self._ways[event.id]
+        way.plan = event.plan
         if way.gone or self.choice(way.user) == "nothing":
             return f"{op} for {way.user}, who is forgotten or wants nothing learned"
         if way.state in ("learning", "planned"):

@@ -67,8 +67,9 @@ def whereabouts(reader: Reader, grouped: Iterable[Partition]) -> View:
 
 
 def everything(partitions: Iterable[Partition]) -> View:
-    """The view of the whole store, for the operator's export and import alone. Its reader is
-    nobody, so that it never passes for one whose units these are."""
+    """The view of the whole store, for what the operator asks of it (export, import, what was
+    learned) and for reviews. Its reader is nobody, so that it never passes for one whose units
+    these are."""
     return View(_SEAL, Reader("", ""), whole(partitions))
 
 
