@@ -151,7 +151,7 @@ def _outside_code(lines: list[str], old: str, new: str) -> list[str]:
 
 
 def _keeping_case(lines: list[str], old: str, new: str) -> list[str]:
-    return [l.replace(old, new).replace(old.capitalize(), new.capitalize()) for l in lines]  # noqa: E741
+    return [one.replace(old, new).replace(old.capitalize(), new.capitalize()) for one in lines]
 
 
 def _outside_quotes(lines: list[str], old: str, new: str) -> list[str]:

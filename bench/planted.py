@@ -114,7 +114,7 @@ def identity(rng: random.Random, taken: set[str]) -> tuple[str, tuple[Fact, ...]
     while (last := rng.choice(_STEMS) + rng.choice(_ENDS)) in taken:
         pass
     taken.add(last)
-    f, l = first.lower(), last.lower()  # noqa: E741
+    small, family = first.lower(), last.lower()
     house, street, town = rng.randint(11, 98), rng.choice(_STREETS), rng.choice(_TOWNS)
     month, day, year = rng.choice(_MONTHS), rng.randint(1, 28), rng.randint(1951, 2003)
     born = str(_MONTHS.index(month) + 1)
@@ -132,21 +132,21 @@ def identity(rng: random.Random, taken: set[str]) -> tuple[str, tuple[Fact, ...]
             "full name",
             "personal",
             f"{first} {last}",
-            f"{l} {f}",
-            f"{f[0]} {l}",
-            f"mr {l}",
-            f"ms {l}",
-            f"{l} s",
+            f"{family} {small}",
+            f"{small[0]} {family}",
+            f"mr {family}",
+            f"ms {family}",
+            f"{family} s",
         ),
         _fact(
             "e-mail",
             "personal",
-            f"{f}.{l}@postbox.example",
-            f"{f} {l} at postbox",
-            f"{f} {l} postbox example",
-            f"{l} {f} mail",
-            f"{f}{l} postbox",
-            f"{l} postbox",
+            f"{small}.{family}@postbox.example",
+            f"{small} {family} at postbox",
+            f"{small} {family} postbox example",
+            f"{family} {small} mail",
+            f"{small}{family} postbox",
+            f"{family} postbox",
         ),
         _fact(
             "phone",

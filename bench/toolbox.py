@@ -275,24 +275,23 @@ def _date(cell: str, on: Switches) -> tuple[int, int, int]:
 # -- texts
 
 
+_SIZES = {"XS": 0, "S": 1, "M": 2, "L": 3, "XL": 4}
+_KEYS: dict[str, Callable[[str], object]] = {
+    "by version": lambda line: [int(n) for n in re.findall(r"\d+", line)],
+    "no case": str.lower,
+    "no article": lambda line: re.sub(r"^(?:The|A|An) ", "", line),
+    "by number": lambda line: int((re.findall(r"\d+", line) or ["0"])[-1]),
+    "by last word": lambda line: line.split()[-1],
+    "by size": lambda line: (_SIZES.get(line.split()[0], 9), line.split()[1:]),
+}
+"""By switch, the first that is on: what lines are sorted by."""
+
+
 def _sort(prompt: str, asked: re.Match[str], read: Read, on: Switches) -> Output:
     lines = [line for line in read(_input(prompt)).splitlines() if line]
     if "no repeats" in on:
         lines = list(dict.fromkeys(lines))
-    key: Callable[[str], object] = str
-    if "by version" in on:
-        key = lambda line: [int(n) for n in re.findall(r"\d+", line)]  # noqa: E731
-    elif "no case" in on:
-        key = str.lower
-    elif "no article" in on:
-        key = lambda line: re.sub(r"^(?:The|A|An) ", "", line)  # noqa: E731
-    elif "by number" in on:
-        key = lambda line: int((re.findall(r"\d+", line) or ["0"])[-1])  # noqa: E731
-    elif "by last word" in on:
-        key = lambda line: line.split()[-1]  # noqa: E731
-    elif "by size" in on:
-        order = {"XS": 0, "S": 1, "M": 2, "L": 3, "XL": 4}
-        key = lambda line: (order.get(line.split()[0], 9), line.split()[1:])  # noqa: E731
+    key = next((way for switch, way in _KEYS.items() if switch in on), str)
     return Output(asked[1], _lines(sorted(lines, key=key)))  # type: ignore[arg-type] # one type each
 
 

@@ -216,7 +216,7 @@ UNITS: dict[str, str] = {
 NUMBERS: dict[str, str] = {
     word: str(number)
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+        "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905 # a list of words reads better as words
     )
     if word != "one"
 } | {"hundred": "100", "thousand": "1000", "twice": "2time"}
