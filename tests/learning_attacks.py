@@ -107,7 +107,7 @@ def asks_for(*operations: object) -> str:
     return json.dumps({"operations": operations})
 
 
-def new(situation: str = "sorting prices", lesson: str = "Use sort -g.", scope: str = "global"):  # type: ignore[no-untyped-def] # JSON
+def new(situation: str = "sorting prices", lesson: str = "Use sort -g.", scope: str = "global"):  # type: ignore[no-untyped-def] # an object of JSON
     return {"situation": situation, "lesson": lesson, "scope": scope}
 
 

@@ -95,4 +95,4 @@ def brief(
 
 def held(id: str, situation: str = "sorting", lesson: str = "Use sort.", **fields: str) -> Held:
     given = {"scope": "user", "stream": "reusable", **fields}
-    return Held(id=id, version=1, situation=situation, lesson=lesson, **given)  # type: ignore[arg-type]
+    return Held(id=id, version=1, situation=situation, lesson=lesson, **given)  # type: ignore[arg-type] # words of a test

@@ -235,7 +235,7 @@ def nearest(turns: list[Turn], turn: Turn) -> str:
 
 
 @pytest.mark.parametrize("assign", [assignment.scheduled, assignment.at_random])
-def test_who_has_tried_before_is_told_of_earlier_rounds(assign) -> None:  # type: ignore[no-untyped-def] # either
+def test_who_has_tried_before_is_told_of_earlier_rounds(assign) -> None:  # type: ignore[no-untyped-def] # either of two functions
     turns = assign(random.Random(3), PAIRS, 120, 5, 30)
     assert all(turn.before == nearest(turns, turn) for turn in turns)
     first = [(turn.user, turn.agent) for turn in turns if turn.stated]

@@ -65,7 +65,7 @@ async def test_both_take_part_as_splitter_and_writer() -> None:
     streams = await RuleSplitter().split(attempt(case))
     assert (streams.by, streams.cut) == ("rules", 0)
     for stream, scope in (("reusable", "global"), ("protected", "user")):
-        made = await RuleWriter().write(brief(streams.reusable, stream=stream))  # type: ignore[arg-type]
+        made = await RuleWriter().write(brief(streams.reusable, stream=stream))  # type: ignore[arg-type] # of a table of cases
         assert {one.scope for one in made} <= {scope}
     assert split(attempt(case)) == streams
 
@@ -128,7 +128,7 @@ def test_what_was_read_or_said_is_never_shared(
         task=TASK,
         trajectory=(
             Message("user", TASK),
-            Message(role, place.format(fact)),  # type: ignore[arg-type]
+            Message(role, place.format(fact)),  # type: ignore[arg-type] # of a table of cases
             Message("assistant", f"{saying.format(fact)} Replace the comma with a dot."),
         ),
         outcome=outcome,
@@ -157,7 +157,7 @@ def test_the_work_grows_with_the_attempt_and_no_faster(unit: str, role: str) -> 
     """Counted in calls of functions."""
 
     def calls(size: int) -> int:
-        said = Message(role, unit * (size // len(unit)))  # type: ignore[arg-type]
+        said = Message(role, unit * (size // len(unit)))  # type: ignore[arg-type] # of a table of cases
         long = Attempt(
             submission="s1", user="ana", agent="codex", task=TASK, trajectory=(said,), tail=TASK
         )

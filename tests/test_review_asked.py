@@ -84,7 +84,7 @@ async def test_a_merge_of_the_models_is_proposed() -> None:
     assert (found.reviewed.questions, found.reviewed.unusable) == (2, 0)
 
 
-async def reviewed(model: Scripted, entries: Sequence[Held]):  # type: ignore[no-untyped-def]
+async def reviewed(model: Scripted, entries: Sequence[Held]):  # type: ignore[no-untyped-def] # what review gives
     async def near(held: Held, destination: Hashable, k: int) -> Sequence[Held]:
         return entries[:k]
 

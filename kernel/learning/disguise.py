@@ -117,7 +117,7 @@ def _encoded(text: str) -> Iterator[tuple[int, int, str]]:
 def _lines(text: str, decode: object) -> Iterator[tuple[int, int, str]]:
     at = 0
     for line in text.split("\n"):
-        decoded: str = decode(line)  # type: ignore[operator]
+        decoded: str = decode(line)  # type: ignore[operator] # of a table of codes
         if decoded != line:
             yield at, at + len(line), decoded
         at += len(line) + 1
