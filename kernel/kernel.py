@@ -110,6 +110,9 @@ class Kernel:
             ins.Audit: lambda i: self.records.add(i.record, self.now()),
             ins.Lookup: self._lookup,
             ins.Report: lambda i: log.error("broken rule", rule=i.message, story=i.story),
+            ins.Chain: lambda i: log.info(
+                "chronicle", kind=i.kind, actor=i.actor, subject=i.subject
+            ),
             ins.Postponed: lambda i: log.warning("learning waits", submission=i.id, why=i.why),
         }
 

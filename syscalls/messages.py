@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
+from isovist.syscalls.abi.base import Call as Call
+from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
     Barrier,
     Change,
@@ -43,18 +43,6 @@ FEATURES: tuple[str, ...] = ("cancel", "deadline", "stream")
 
 Wait = Literal["both", "lexical", "none"]
 OnStale = Literal["reply", "error"]
-
-
-class Call(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=0):
-    """What every request carries.
-
-    ``user`` names the user served; the kernel accepts it only under a grant of the channel, and
-    resolves the user itself where it is ``None``. ``deadline_ms`` ends the call with
-    ``ETIMEDOUT`` when so many milliseconds have passed since its arrival (1 to 3,600,000).
-    """
-
-    user: str | None = None
-    deadline_ms: int | None = None
 
 
 class Hello(Call, frozen=True, array_like=True, kw_only=True, tag=1):
@@ -623,10 +611,6 @@ Request = (
     | LearnSubmit | LearnStatus | LearnLessons | LearnList | LearnEdit | LearnDelete
     | LearnConsent | LearnReview
 )  # fmt: skip
-
-
-class Reply(msgspec.Struct, frozen=True, array_like=True, kw_only=True, tag=100):
-    """Base of all replies; has no fields, for ever."""
 
 
 class Failed(Reply, frozen=True, array_like=True, kw_only=True, tag=101):

@@ -20,6 +20,7 @@ from isovist.kernel.state.barrier import Barrier
 from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
+from isovist.kernel.state.chronicle import Chronicle
 from isovist.kernel.state.contexts import Contexts
 from isovist.kernel.state.drivers import Drivers, ModelConfig
 from isovist.kernel.state.entries import Entries
@@ -113,6 +114,7 @@ class State:
         self.barrier = Barrier()
         for r in restored:
             self.barrier.restore(r.partition, r.accepted, ((n, unit) for n, unit, *_ in r.lacking))
+        self.chronicle = Chronicle(self)
         self.processes = Processes(self)
         self.groups = Groups(self, groups or {})
         self.sharing = Sharing(self)

@@ -142,6 +142,15 @@ class Audit(Instruction, frozen=True, gc=False):
     record: Record
 
 
+class Chain(Instruction, frozen=True, gc=False):
+    """Add one line to the hash-chained log."""
+
+    kind: str
+    actor: str
+    subject: str
+    detail: tuple[tuple[str, str], ...] = ()
+
+
 class Report(Instruction, frozen=True, gc=False):
     """A broken rule of the kernel itself was met: to be logged as a bug, with its story."""
 

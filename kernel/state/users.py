@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from isovist.kernel.state.rights import UNBOUND, Rights
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import check_name
 
@@ -46,6 +47,8 @@ class Principal:
     bound: str = ""
     sessions: list[str] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
+    rights: Rights = UNBOUND
+    """The bound of this process; see :mod:`isovist.kernel.state.rights`."""
 
 
 @dataclass(frozen=True)

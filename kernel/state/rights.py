@@ -1,0 +1,85 @@
+"""What one process may do at most, of what its agent is granted: rights only narrow.
+
+An agent's grants (:mod:`isovist.kernel.state.users`) are what the operator gave it. A process has
+*rights* beside them, a bound of its own: the operator's spawn sets them (from a manifest, or
+none), and what a process spawns gets the meet of the spawner's rights and of what is asked for. So
+no chain of spawns reaches a user, a scope, a tool or a quota that an ancestor lacked. A right is
+held iff both the grants and the rights allow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+import msgspec
+
+NO_QUOTAS: Mapping[str, int] = MappingProxyType({})
+
+
+class ToolRule(msgspec.Struct, frozen=True):
+    """Tools that may be called: ``name`` is a pattern (``*``, ``?``, ``[…]``) over
+    ``SERVER.TOOL``; each of ``arguments`` is a pattern that the argument of that name must fit
+    (one that is no text is compared as JSON; one that is absent does not fit)."""
+
+    name: str
+    arguments: dict[str, str] = {}
+
+
+class Rights(msgspec.Struct, frozen=True, kw_only=True):
+    """``None``: no bound of its own, so that the agent's grants alone decide.
+
+    ``tools`` is a layer of rules for each narrowing: a call must fit a rule of *each* layer (no
+    layer: no bound). ``quotas`` maps the name of a limit to its figure; a name that is absent has
+    no bound.
+    """
+
+    users: frozenset[str] | None = None
+    scopes: frozenset[str] | None = None
+    tools: tuple[tuple[ToolRule, ...], ...] = ()
+    quotas: Mapping[str, int] = NO_QUOTAS
+
+    def meet(self, other: Rights) -> Rights:
+        """All and only what both allow."""
+        quotas = dict(self.quotas)
+        for name, figure in other.quotas.items():
+            quotas[name] = min(figure, quotas.get(name, figure))
+        return Rights(
+            users=_meet(self.users, other.users),
+            scopes=_meet(self.scopes, other.scopes),
+            tools=(*self.tools, *(layer for layer in other.tools if layer not in self.tools)),
+            quotas=MappingProxyType(quotas),
+        )
+
+    def serves(self, user: str) -> bool:
+        return self.users is None or user in self.users
+
+    def publishes(self, scope: str) -> bool:
+        return self.scopes is None or scope in self.scopes
+
+    def calls(self, tool: str, arguments: Mapping[str, object]) -> bool:
+        """True iff a rule of every layer fits ``SERVER.TOOL`` and its arguments."""
+        return all(any(_fits(rule, tool, arguments) for rule in layer) for layer in self.tools)
+
+
+UNBOUND = Rights()
+
+
+def _meet(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a & b
+
+
+def _fits(rule: ToolRule, tool: str, arguments: Mapping[str, object]) -> bool:
+    if not fnmatchcase(tool, rule.name):
+        return False
+    for name, pattern in rule.arguments.items():
+        if name not in arguments:
+            return False
+        value = arguments[name]
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        if not fnmatchcase(text, pattern):
+            return False
+    return True
