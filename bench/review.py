@@ -35,13 +35,12 @@ from bench.sayings import CHANGES, Meaning, changed, meanings, say
 from bench.vectors import CachedEmbedder, default_folder
 from isovist.kernel.learning.asked_review import UNITING, asked, lines, stepping
 from isovist.kernel.learning.judging import RuleJudge
-from isovist.kernel.learning.nearest import text_of
 from isovist.kernel.learning.protected import Protected
 from isovist.kernel.learning.review import BATCH, Batch, Judge, Said, Step, Union
 from isovist.kernel.learning.reviewer import Judging, Reviewer
 from isovist.kernel.state import instructions
 from isovist.kernel.state.events import Event, ReviewMade
-from isovist.kernel.state.lessons import Held
+from isovist.kernel.state.lessons import Held, entry_text
 from isovist.kernel.state.views import everything
 from isovist.kernel.writer import Writer
 from isovist.storage.dense import Vector
@@ -247,8 +246,8 @@ class Trial:
         # A pair that says the same once more is no second entry: here it is another pair's.
         agent = "coder" if number < self.size else "writer"
         return Put(partition=entry.partition, seq=self._next(entry.partition), id=held.id,
-                   text=text_of(held), kind="lesson", agent=agent, user="ana",
-                   stream=held.stream, said_at=said, stored_at=said,
+                   text=entry_text(held.situation, held.lesson), kind="lesson", agent=agent,
+                   user="ana", stream=held.stream, said_at=said, stored_at=said,
                    learned=Learned(writer="rules", submission=agent))  # fmt: skip
 
     def _vectors(self, documents: Embedder | CachedEmbedder, outcome: Outcome) -> Vectors:

@@ -302,6 +302,7 @@ class Kernel:
             learning=self.config.settings.learn,
             unlearned=self.store.unlearned(),
             consents=self.store.consents(),
+            unreviewed=self.store.statistics()["entries_fresh"],
         )
         forgetting.begin()
         self._nursery.start_soon(self.embedding.run)

@@ -447,3 +447,20 @@ async def test_a_review_opens_a_lesson_to_others_only_with_a_witness(tmp_path: P
         shared = [e for e in kept if e.scope == "global"]
         assert [e.stream for e in shared] == ["reusable"] * len(shared)
         assert shared
+
+
+async def test_what_no_review_has_seen_counts_after_a_restart(tmp_path: Path) -> None:
+    write = Writes(reusable=[lesson("Mind the decimal comma.", "pair")])
+    own = roles(Splits("r", "p"), write)
+    for life, fresh in ((0, 1), (1, 0)):
+        async with (
+            running(tmp_path, roles=own, learn={"review_after": 2}) as kernel,
+            client(kernel, "operator", operator=True) as operator,
+            client(kernel, "coder") as coder,
+        ):
+            await granted(operator, "coder")
+            write.by_stream = {"reusable": [lesson(f"Quote field {life}.", "pair", f"case {life}")]}
+            assert (await learned(coder)).added == 1
+            with trio.fail_after(60):
+                while (await operator.statistics())["store_entries_fresh"] != fresh:
+                    await trio.sleep(0.01)

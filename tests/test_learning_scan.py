@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isovist.kernel.learning.disguise import SHARE, decoded
-from isovist.kernel.learning.scan import Facts, scan, scan_fields, scan_operations
+from isovist.kernel.learning.scan import Facts, scan, scan_operations
 from isovist.kernel.state.lessons import Operation
 
 PROTECTED = (
@@ -127,10 +127,13 @@ def test_a_copied_sentence_or_a_date_in_another_form_is_found(copied: str) -> No
 @pytest.mark.parametrize("at", range(1, 9))
 def test_a_fact_that_is_split_over_two_fields_is_found(at: int) -> None:
     value = "Heidelberg"
-    fields = (f"the task is in {value[:at]}", f"{value[at:]} is where", "unrelated")
-    left = scan_fields(fields, FACTS)
-    assert left.fields == ("", "", "unrelated")
-    assert left.cut == 2
+    split = Operation(
+        situation=f"the task is in {value[:at]}", lesson=f"{value[at:]} is where", scope="global"
+    )
+    fine = Operation(situation="unrelated", lesson="Use sort -V.", scope="global")
+    left = scan_operations([split, fine], FACTS)
+    assert left.operations == (fine,)
+    assert left.cut == 1
 
 
 KEY = "AKIAIOSFODNN7EXAMPLE"

@@ -106,22 +106,20 @@ def test_a_step_opens_or_closes_one_axis_under_the_cap(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize(
-    ("widen", "witnessed", "approved", "goes"),
+    ("widen", "witnessed", "goes"),
     [
-        ("pairs", False, False, False),
-        ("pairs", True, False, True),
-        ("pairs", False, True, True),
-        ("person", False, False, False),
-        ("person", True, False, False),
-        ("person", False, True, True),
+        ("pairs", False, False),
+        ("pairs", True, True),
+        ("person", False, False),
+        ("person", True, False),
     ],
 )
-async def test_a_step_to_other_users_needs_a_witness_or_an_approval(
-    widen: Widen, witnessed: bool, approved: bool, goes: bool
+async def test_a_step_to_other_users_needs_a_witness_and_that_no_person_is_asked_for(
+    widen: Widen, witnessed: bool, goes: bool
 ) -> None:
     for scope, to in (("user", "global"), ("pair", "agent")):
         entry = held("one", scope=scope)
-        change = Changed(held=entry, destination=0, witnessed=witnessed, approved=approved)
+        change = Changed(held=entry, destination=0, witnessed=witnessed)
         judge = Proposing(steps=[Step(0, to)])
         found = await review([change], Shelf(entry), judge, widen=widen)
         expected = (Rescope(id="one", version=1, to_scope=to),) if goes else ()
@@ -129,24 +127,19 @@ async def test_a_step_to_other_users_needs_a_witness_or_an_approval(
         assert found.reviewed.withheld == (not goes)
 
 
-async def test_a_step_to_other_agents_of_the_same_users_needs_neither() -> None:
+async def test_a_step_to_other_agents_of_the_same_users_needs_none() -> None:
     for scope, to in (("pair", "user"), ("agent", "global"), ("user", "pair")):
         entry = held("one", scope=scope, version=4)
         found = await review(changed(entry), Shelf(entry), Proposing(steps=[Step(0, to)]))
         assert found.proposals == (Rescope(id="one", version=4, to_scope=to),)
 
 
-async def test_a_step_that_a_judge_is_not_sure_of_needs_one_of_both() -> None:
-    for witnessed, approved in ((False, False), (True, False), (False, True)):
-        change = Changed(
-            held=held("one", scope="pair"),
-            destination=0,
-            witnessed=witnessed,
-            approved=approved,
-        )
+async def test_a_step_that_a_judge_is_not_sure_of_needs_a_witness() -> None:
+    for witnessed in (False, True):
+        change = Changed(held=held("one", scope="pair"), destination=0, witnessed=witnessed)
         judge = Proposing(steps=[Step(0, "user", sure=False)])
         found = await review([change], Shelf(), judge, widen="person")
-        assert len(found.proposals) == (witnessed or approved)
+        assert len(found.proposals) == witnessed
 
 
 async def test_rules_widen_nothing_that_one_pair_alone_wrote() -> None:
@@ -174,7 +167,6 @@ async def test_no_judge_widens_a_protected_entry_beyond_its_user() -> None:
                 held=held("one", scope=scope, stream="protected"),
                 destination=0,
                 witnessed=True,
-                approved=True,
             )
             found = await review([change], Shelf(), Proposing(steps=[Step(0, to)]))
             assert found.proposals == ()
@@ -187,7 +179,7 @@ async def test_no_judge_widens_a_protected_entry_beyond_its_user() -> None:
 )
 async def test_a_step_that_is_none_is_refused(entry: int, to: str) -> None:
     step = Step(entry, to)
-    change = Changed(held=held("one", scope="pair"), destination=0, witnessed=True, approved=True)
+    change = Changed(held=held("one", scope="pair"), destination=0, witnessed=True)
     found = await review([change], Shelf(), Proposing(steps=[step]))
     assert (found.proposals, found.reviewed.refused) == ((), 1)
 
@@ -199,9 +191,7 @@ async def test_a_judge_is_told_texts_and_a_scope_and_nothing_else() -> None:
     for known in (False, True):
         judge = Proposing()
         entries = [held(f"e{n}", lesson=f"Quote {n}.", version=1 + 7 * known) for n in range(3)]
-        changes = [
-            Changed(held=entry, destination=0, witnessed=known, approved=known) for entry in entries
-        ]
+        changes = [Changed(held=entry, destination=0, witnessed=known) for entry in entries]
         await review(changes, Shelf(*entries), judge)
         seen.append(judge.batches)
     assert seen[0] == seen[1]
@@ -298,7 +288,7 @@ async def test_no_batch_holds_both_streams_or_two_destinations() -> None:
 
 async def test_what_is_shared_with_a_group_is_merged_there_and_moves_nowhere() -> None:
     old, new = held("old", *QUOTE, scope="@team/all"), held("new", *QUOTED, scope="@team/all")
-    changes = [Changed(held=new, destination=0, witnessed=True, approved=True)]
+    changes = [Changed(held=new, destination=0, witnessed=True)]
     found = await review(changes, Shelf(old, new), RuleJudge())
     assert sorted(named(found.proposals)) == ["new", "old"]
     found = await review(changes, Shelf(), Proposing(steps=[Step(0, "global")]))

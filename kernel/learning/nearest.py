@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from isovist.kernel.state.lessons import Held
+from isovist.kernel.state.lessons import Held, entry_text, parts_of
 from isovist.syscalls.operations import SearchQuery
 from isovist.syscalls.records import Unit
 
@@ -21,15 +21,10 @@ Search = Callable[[SearchQuery], Awaitable[Sequence[Unit]]]
 """Units of one destination, best first. It makes the query's vector where its mode needs one."""
 
 
-def text_of(held: Held) -> str:
-    """An entry as the unit that it is stored as."""
-    return f"{held.situation}\n{held.lesson}"
-
-
 async def nearest(search: Search, held: Held, k: int, now: int) -> list[Held]:
     """At most ``k`` other entries of the stream of ``held``, nearest first: those with the very
     same text, then those that both legs find. ``now`` in ns since 1970 UTC."""
-    text = text_of(held)
+    text = entry_text(held.situation, held.lesson)
     # Of a destination that holds both streams, either may fill the first half.
     found = await search(SearchQuery(text=text, k=2 * k, mode="hybrid", now=now, kinds=KINDS))
     shown = next((unit for unit in found if unit.text == text), None)
@@ -64,7 +59,7 @@ async def _equal(search: Search, shown: Unit, now: int) -> list[Unit]:
 
 
 def _held(unit: Unit) -> Held:
-    situation, _, lesson = unit.text.partition("\n")
+    situation, lesson = parts_of(unit.text)
     return Held(
         id=unit.id,
         version=unit.version,

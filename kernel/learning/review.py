@@ -42,21 +42,19 @@ OPEN_TO_USERS = frozenset({"agent", "global"})
 
 Widen = Literal["pairs", "person"]
 """What a step to other users needs beside a reusable stream: a second, independent pair that wrote
-the same thing, or a person's approval, which is always enough."""
+the same thing, or a person, who moves it by hand: then no review does."""
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that is new or has another version since the last review.
 
     ``destination`` is where it is kept (opaque; entries of two are never compared). ``witnessed``:
-    two independent pairs at least wrote it; ``approved``: a person has approved that it reach
-    others. The last two are for the gate here and no judge sees them.
+    two independent pairs at least wrote it, which is for the gate here and no judge sees.
     """
 
     held: Held
     destination: Any
     witnessed: bool = False
-    approved: bool = False
 
 
 class Near(Protocol):
@@ -83,7 +81,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Step(msgspec.Struct, frozen=True):
     """That entry number ``entry`` (from 0) of a batch belongs to ``to``; where the judge is not
-    ``sure``, only if a second pair wrote the same or a person approved, whatever axis it opens."""
+    ``sure``, only if a second pair wrote the same, whatever axis it opens."""
 
     entry: int
     to: str
@@ -250,9 +248,9 @@ class _Run:
         from another pair that wrote it too."""
         was, to = entry.held.scope, step.to
         if to in OPEN_TO_USERS and was not in OPEN_TO_USERS:
-            return entry.approved or (self._widen == "pairs" and entry.witnessed)
+            return self._widen == "pairs" and entry.witnessed
         if to in WIDER[was]:
-            return step.sure or entry.approved or entry.witnessed
+            return step.sure or entry.witnessed
         return not entry.witnessed
 
     # -- stage 2

@@ -35,7 +35,7 @@ from isovist.kernel.state.lessons import Operation
 from isovist.storage import guard
 from isovist.storage.folding import Found, fold
 
-__all__ = ["Facts", "Fields", "Kept", "Scanned", "scan", "scan_fields", "scan_operations"]
+__all__ = ["Facts", "Kept", "Scanned", "scan", "scan_operations"]
 
 _SHORT_CODE = 5
 """Letters and digits of the shortest fact that counts where a text was decoded: bytes that are no
@@ -49,14 +49,6 @@ class Scanned(msgspec.Struct, frozen=True):
     stretches that gave way to a placeholder or made a sentence go, by type."""
 
     text: str
-    cut: int = 0
-    secrets: dict[str, int] = {}
-
-
-class Fields(msgspec.Struct, frozen=True):
-    """What is left of the fields of one piece of work, in their order; as for :class:`Scanned`."""
-
-    fields: tuple[str, ...]
     cut: int = 0
     secrets: dict[str, int] = {}
 
@@ -80,23 +72,6 @@ def scan(text: str, facts: Facts) -> Scanned:
         return Scanned(text, 0, dict(secrets))
     left, cut = _cut(text, stretches)
     return Scanned(left, cut, dict(secrets))
-
-
-def scan_fields(fields: Sequence[str], facts: Facts) -> Fields:
-    """Each of ``fields`` scanned, and all that take part in a fact or a secret which stands in no
-    one of them emptied."""
-    each = [scan(field, facts) for field in fields]
-    left = [one.text for one in each]
-    cut = sum(one.cut for one in each)
-    secrets = Counter[str]()
-    for one in each:
-        secrets.update(one.secrets)
-    broken, split = _across(left, facts)
-    secrets.update(split)
-    for i in broken:
-        cut += 1
-        left[i] = ""
-    return Fields(tuple(left), cut, dict(secrets))
 
 
 def scan_operations(operations: Sequence[Operation], facts: Facts) -> Kept:

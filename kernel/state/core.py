@@ -100,6 +100,7 @@ class State:
         learning: Learning | None = None,
         unlearned: Iterable[tuple[str, str, str]] = (),
         consents: Mapping[str, str] | None = None,
+        unreviewed: int = 0,
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -126,7 +127,7 @@ class State:
         self.sweeping = Sweeping(self)
         self.lessons = Lessons(self, learning or Learning(), unlearned, consents or {})
         self.entries = Entries(self)
-        self.reviewing = Reviewing(self)
+        self.reviewing = Reviewing(self, unreviewed)
         self.memory.readings |= {
             **self.entries.readings(),
             **self.recall.readings(),

@@ -16,6 +16,7 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.changes import not_found
 from isovist.kernel.state.chat import QUERY
+from isovist.kernel.state.learning import MAX_TASK
 from isovist.kernel.state.lessons import (
     CAP,
     LEARNER,
@@ -62,7 +63,6 @@ from isovist.syscalls.records import (
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
 
-MAX_TASK = 8 * 1024
 LEAST, MOST = 100, 200_000
 """Characters a scope that may be asked for."""
 TYPICAL, FEWEST, HIGHEST = 100, 10, 400

@@ -47,10 +47,10 @@ class Running:
 class Reviewing:
     """Invariant: a review runs iff ``_running`` is not ``None``."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, changed: int) -> None:
         self._state = state
         self._running: Running | None = None
-        self._changed = 0
+        self._changed = changed
         """Entries that were written since the last review began."""
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
