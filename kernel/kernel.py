@@ -33,6 +33,7 @@ from isovist.kernel.learning.choice import judging_for, roles_for
 from isovist.kernel.learning.loopback import Loopback
 from isovist.kernel.learning.pipeline import Learner, Roles
 from isovist.kernel.learning.reviewer import Judging, Reviewer
+from isovist.kernel.ledger import Ledger
 from isovist.kernel.llm import Models, check_named
 from isovist.kernel.lock import Lock
 from isovist.kernel.log import where
@@ -53,6 +54,7 @@ from isovist.storage.indexed import Tuning
 from isovist.storage.store import Store
 from isovist.syscalls.codec import decode_request, failed
 from isovist.syscalls.errors import IsovistError, KernelError
+from isovist.syscalls.ledger import Recover
 from isovist.syscalls.operations import Outcome, Restored
 
 log = structlog.get_logger()
@@ -225,6 +227,7 @@ class Kernel:
             dispatch=self.dispatch,
             fail=self._fail_work,
         )
+        ledger = Ledger(self.store, self.writer, now=self.now, dispatch=self.dispatch)
         loopback = Loopback(
             lambda pipes: self.attach(pipes, LEARNER, operator=True),
             self._nursery,
@@ -287,13 +290,16 @@ class Kernel:
         self._do |= self.rendering.instructions()
         self._do |= forgetting.instructions()
         self._do |= contexts.instructions()
+        self._do |= ledger.instructions()
         self._do |= learner.instructions()
         self._do |= reviewer.instructions()
         self._do |= admin.instructions()
+        wall = time.time_ns()
+        self.store.enter([Recover(at=wall)])
         self.state = State(
             secret=self.store.key,
             boot=_word_of_this_life(),
-            wall=time.time_ns() - self.now(),
+            wall=wall - self.now(),
             models=self.models.configs(),
             restored=restored,
             grants=self.store.grants(),

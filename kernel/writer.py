@@ -12,7 +12,8 @@ import structlog
 
 from isovist.kernel.log import where
 from isovist.storage.store import Store
-from isovist.syscalls.errors import Errno
+from isovist.syscalls.errors import Errno, IsovistError, KernelError
+from isovist.syscalls.ledger import Entry
 from isovist.syscalls.operations import Op, Outcome
 
 log = structlog.get_logger()
@@ -24,15 +25,16 @@ GROUP = 64
 class Writer:
     """Takes operations in order, commits them in groups, hands the outcomes back in order.
 
-    ``wake_fd`` becomes readable when there is something to :meth:`collect`. Other durable work
-    (grants, audit records) goes through :meth:`run`, in its place among the operations.
+    ``wake_fd`` becomes readable when there is something to :meth:`collect`. Entries of the ledger
+    go through :meth:`enter`, in groups of their own; other durable work (grants, audit records)
+    through :meth:`run`; all in their place among the operations.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: deque[Op | _Job] = deque()
+        self._queue: deque[Op | _Made | _Job] = deque()
         self._filled = threading.Condition()
-        self._done: deque[list[Outcome] | _Job] = deque()
+        self._done: deque[list[Outcome] | list[_Made] | _Job] = deque()
         self._closing = False
         self.wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._work, name="isovist-writer", daemon=True)
@@ -41,6 +43,13 @@ class Writer:
     def commit(self, op: Op) -> None:
         with self._filled:
             self._queue.append(op)
+            self._filled.notify()
+
+    def enter(self, entry: Entry, then: Callable[[object], None]) -> None:
+        """Make an entry in the ledger; ``then`` is called by :meth:`collect` with its answer, or
+        with the :class:`IsovistError` that stood against it."""
+        with self._filled:
+            self._queue.append(_Made(entry, then))
             self._filled.notify()
 
     def run(self, work: Callable[[], object], then: Callable[[Exception | None], None]) -> None:
@@ -61,8 +70,15 @@ class Writer:
             done = self._done.popleft()
             if isinstance(done, _Job):
                 done.then(done.error)
-            else:
-                commits.append(done)
+                continue
+            outcomes: list[Outcome] = []
+            for one in done:
+                if isinstance(one, _Made):
+                    one.then(one.answer)
+                else:
+                    outcomes.append(one)
+            if outcomes:
+                commits.append(outcomes)
         return commits
 
     def close(self) -> None:
@@ -83,26 +99,46 @@ class Writer:
                     self._filled.wait()
                 if not self._queue:
                     return
-                group: list[Op] = []
-                job: _Job | None = None
-                while self._queue and len(group) < GROUP:
-                    head = self._queue[0]
-                    if isinstance(head, _Job):
-                        if not group:
-                            job = head
-                            self._queue.popleft()
-                        break
-                    group.append(head)
-                    self._queue.popleft()
-            if job is not None:
-                try:
-                    job.work()
-                except Exception as e:  # the failure is handed to whoever asked
-                    job.error = e
-                self._done.append(job)
+                group = self._take()
+            if isinstance(group[0], _Job):
+                self._do(group[0])
+                self._done.append(group[0])
+            elif isinstance(group[0], _Made):
+                made = [one for one in group if isinstance(one, _Made)]
+                self._enter(made)
+                self._done.append(made)
             else:
-                self._done.append(self._commit(group))
+                self._done.append(self._commit([op for op in group if isinstance(op, Op)]))
             os.eventfd_write(self.wake_fd, 1)
+
+    def _take(self) -> list[Op | _Made | _Job]:
+        """What shares the next flush: all of one kind. A job has its own."""
+        group = [self._queue.popleft()]
+        kind = _kind(group[0])
+        while self._queue and kind is not _Job and len(group) < GROUP:
+            if _kind(self._queue[0]) is not kind:
+                break
+            group.append(self._queue.popleft())
+        return group
+
+    @staticmethod
+    def _do(job: _Job) -> None:
+        try:
+            job.work()
+        except Exception as e:  # the failure is handed to whoever asked
+            job.error = e
+
+    def _enter(self, made: list[_Made]) -> None:
+        answers: list[object]
+        try:
+            answers = self._store.enter([one.entry for one in made])
+        except IsovistError as e:
+            answers = [e] * len(made)
+        except Exception as e:
+            log.error("broken rule", rule="the ledger raises typed errors only", why=where(e))
+            answers = [KernelError(f"the ledger broke: {type(e).__name__}")] * len(made)
+        for one, answer in zip(made, answers, strict=True):
+            one.answer = answer
 
     def _commit(self, group: list[Op]) -> list[Outcome]:
         try:
@@ -120,3 +156,17 @@ class _Job:
     def __init__(self, work: Callable[[], Any], then: Callable[[Exception | None], None]) -> None:
         self.work, self.then = work, then
         self.error: Exception | None = None
+
+
+class _Made:
+    """An entry of the ledger, and what the ledger answered."""
+
+    __slots__ = ("answer", "entry", "then")
+
+    def __init__(self, entry: Entry, then: Callable[[object], None]) -> None:
+        self.entry, self.then = entry, then
+        self.answer: object = None
+
+
+def _kind(one: Op | _Made | _Job) -> object:
+    return type(one) if isinstance(one, _Made | _Job) else Op

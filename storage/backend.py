@@ -8,6 +8,8 @@ from typing import Protocol
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.learning import Filed, Source, Work
+from isovist.syscalls.abi.timers import Timer
+from isovist.syscalls.ledger import Entry, Question
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
@@ -159,6 +161,28 @@ class Backend(Protocol):
         """What users have chosen, by user."""
         ...
 
+    # -- the ledger
+
+    def enter(self, entries: Sequence[Entry]) -> list[object]:
+        """Make a group of entries durable in one transaction, in order; for each its answer, or
+        the typed error that refused it, which leaves nothing of it behind. Raises
+        :class:`WorldError` for what befalls the disk: then nothing of the group is kept."""
+        ...
+
+    def ask(self, question: Question) -> object:
+        """See :mod:`isovist.syscalls.ledger`."""
+        ...
+
+    def timers(self) -> tuple[Timer, ...]:
+        """All of them, next first: what a start arms."""
+        ...
+
+    def save_mail_grants(self, agent: str, receivers: Sequence[str]) -> None:
+        """To whom ``agent`` may send from now on."""
+        ...
+
+    def mail_grants(self) -> dict[str, tuple[str, ...]]: ...
+
     # -- the end of a unit
 
     def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
@@ -167,7 +191,8 @@ class Backend(Protocol):
         ...
 
     def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
-        """Remove all that :meth:`owned` names, the user's contexts, memberships and grants, in one
+        """Remove all that :meth:`owned` names, the user's contexts, mail, effects, timers,
+        memberships and grants, in one
         transaction; the outcomes of the ``Drop`` of each, to be applied. Raises
         :class:`WorldError`."""
         ...

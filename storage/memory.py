@@ -15,13 +15,14 @@ from heapq import nsmallest
 
 import msgspec
 
-from isovist.storage import learning
+from isovist.storage import learning, ledger
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
 from isovist.storage.learned import KeepsLearning
+from isovist.storage.ledger import KeepsLedger
 from isovist.storage.prepared import Prepared, prepare
 from isovist.storage.registers import usage, without_user
 from isovist.storage.rules import (
@@ -44,7 +45,7 @@ from isovist.storage.rules import (
     twin,
     without,
 )
-from isovist.storage.schema import LEARNING
+from isovist.storage.schema import LEARNING, LEDGER
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
@@ -78,7 +79,7 @@ class _Row(msgspec.Struct):
     embedded: bool = False
 
 
-class MemoryStore(KeepsLearning):
+class MemoryStore(KeepsLearning, KeepsLedger):
     """A :class:`~isovist.storage.backend.Backend` without a file."""
 
     def __init__(self, embedder_name: str, dim: int) -> None:
@@ -99,7 +100,7 @@ class MemoryStore(KeepsLearning):
         self._contexts: dict[tuple[str, str, str], Ready] = {}
         """By user, agent and name."""
         self._tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        for statement in LEARNING:
+        for statement in (*LEARNING, *LEDGER):
             self._tables.execute(statement)
 
     @property
@@ -435,6 +436,7 @@ class MemoryStore(KeepsLearning):
         for key in [key for key in self._contexts if key[0] == user]:
             del self._contexts[key]
         learning.forget_user(self._tables, user)
+        ledger.forget_user(self._tables, user)
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))

@@ -29,6 +29,9 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
         if found < 5:
             for statement in schema.LEARNING:
                 db.execute(statement)
+        if found < 6:
+            for statement in schema.LEDGER:
+                db.execute(statement)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")
     except BaseException:

@@ -15,7 +15,7 @@ from isovist.syscalls.errors import WorldError
 
 APPLICATION = 0x49534F56
 """``ISOV``: says in the file's header whose file it is."""
-VERSION = 5
+VERSION = 6
 """The schema's version. An older file is brought up to date at open, a newer one refused."""
 PAGE = 4096
 """Bytes of a page of a new file. A write touches some 35 pages, most of them of frequencies: small
@@ -91,6 +91,50 @@ LEARNING = (
     user   TEXT PRIMARY KEY,
     choice TEXT NOT NULL
 )""",
+)
+
+LEDGER = (
+    # What changes the world, by the key of its pair. touched orders by the last change.
+    """CREATE TABLE effects (
+    touched    INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         TEXT NOT NULL UNIQUE,
+    user       TEXT NOT NULL,
+    agent      TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    body       BLOB NOT NULL,
+    UNIQUE (user, agent, key)
+)""",
+    "CREATE INDEX effects_by_state ON effects (user, agent, state, touched)",
+    "CREATE INDEX effects_open ON effects (touched) WHERE state = 'started'",
+    # The box of the pair (agent, user); number is the order of arrival.
+    """CREATE TABLE mail (
+    number    INTEGER PRIMARY KEY AUTOINCREMENT,
+    id        TEXT NOT NULL UNIQUE,
+    user      TEXT NOT NULL,
+    agent     TEXT NOT NULL,
+    from_user TEXT NOT NULL,
+    sent_at   INTEGER NOT NULL,
+    bytes     INTEGER NOT NULL,
+    body      BLOB NOT NULL
+)""",
+    "CREATE INDEX mail_by_box ON mail (user, agent, number, id, bytes, sent_at)",
+    "CREATE INDEX mail_by_sender ON mail (from_user)",
+    """CREATE TABLE timers (
+    id      TEXT PRIMARY KEY,
+    user    TEXT NOT NULL,
+    agent   TEXT NOT NULL,
+    next_at INTEGER NOT NULL,
+    body    BLOB NOT NULL
+)""",
+    "CREATE INDEX timers_by_pair ON timers (user, agent)",
+    # The agents that an agent may send mail to.
+    """CREATE TABLE mail_grants (
+    agent    TEXT NOT NULL,
+    receiver TEXT NOT NULL,
+    PRIMARY KEY (agent, receiver)
+) WITHOUT ROWID""",
 )
 
 # Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
@@ -281,7 +325,7 @@ def create(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            for statement in (META, RECORDS, GRANTS, CONTEXTS, *LEARNING, *MEMORY):
+            for statement in (META, RECORDS, GRANTS, CONTEXTS, *LEARNING, *LEDGER, *MEMORY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")

@@ -25,6 +25,7 @@ from isovist.storage import (
     gaps,
     indexing,
     learning,
+    ledger,
     life,
     registers,
     restore,
@@ -41,6 +42,7 @@ from isovist.storage.dense import Vector
 from isovist.storage.engines import Engine, Job, WholeEngine
 from isovist.storage.indexed import USUAL, IndexedEngine, Tuning
 from isovist.storage.learned import KeepsLearning
+from isovist.storage.ledger import KeepsLedger
 from isovist.storage.log import Log
 from isovist.storage.reembed import settle_space
 from isovist.storage.snapshot import Readers, Snapshot
@@ -75,7 +77,7 @@ class _Batch(msgspec.Struct):
     snapshot: Snapshot | None
 
 
-class Store(KeepsLearning):
+class Store(KeepsLearning, KeepsLedger):
     """A :class:`~isovist.storage.backend.Backend` in one file.
 
     Invariants: the engine holds exactly the units whose commit was applied, and its snapshot shows
@@ -321,6 +323,7 @@ class Store(KeepsLearning):
                 registers.forget_user(self._db, user, {drop.id for drop in drops})
                 contexts.forget_user(self._db, user)
                 learning.forget_user(self._db, user)
+                ledger.forget_user(self._db, user)
 
             return self._commit(drops, also)
 
@@ -450,8 +453,8 @@ class Store(KeepsLearning):
         size = sum(path.stat().st_size for path in logs if path.exists())
         with self._typed():
             count, held = contexts.sizes(self._reader)
-            learned = learning.sizes(self._reader)
-        kept = {"contexts": count, "context_bytes": held, **learned}
+            kept = {**learning.sizes(self._reader), **ledger.sizes(self._reader)}
+        kept |= {"contexts": count, "context_bytes": held}
         return {**self._engine.statistics(), **kept, "bytes": size}
 
     def close(self) -> None:

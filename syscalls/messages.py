@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from isovist.syscalls.abi import effects, mail, timers
 from isovist.syscalls.abi.base import Call as Call
 from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
@@ -80,17 +81,19 @@ class SessionOpen(Call, frozen=True, array_like=True, kw_only=True, tag=4):
 
 
 class Grant(Call, frozen=True, array_like=True, kw_only=True, tag=5):
-    """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``.
+    """Operator only: let ``agent`` act for ``users``, publish to ``scopes`` and send mail to the
+    agents ``mail``.
 
-    ``"*"`` in ``users`` means every user. A scope is ``user``, ``agent``, ``global``, or
-    ``@NAME``: units for the members of that group of users. With ``revoke`` the named rights are
-    taken away. Takes effect at once for running instances and is durable.
+    ``"*"`` in ``users`` means every user, in ``mail`` every agent. A scope is ``user``, ``agent``,
+    ``global``, or ``@NAME``: units for the members of that group of users. With ``revoke`` the
+    named rights are taken away. Takes effect at once for running instances and is durable.
     """
 
     agent: str
     users: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     revoke: bool = False
+    mail: tuple[str, ...] = ()
 
 
 class Spawn(Call, frozen=True, array_like=True, kw_only=True, tag=6):
@@ -610,6 +613,7 @@ Request = (
     | ContextSave | ContextLoad | ContextList | ContextDrop
     | LearnSubmit | LearnStatus | LearnLessons | LearnList | LearnEdit | LearnDelete
     | LearnConsent | LearnReview
+    | mail.Request | effects.Request | timers.Request
 )  # fmt: skip
 
 
@@ -999,6 +1003,7 @@ AnyReply = (
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
     | Imported | BackedUp | Figures | Queues | Metered | ContextSaved | ContextLoaded | Contexts
     | Submissions | Lessons | Entries | Consent | Reviewed
+    | mail.AnyReply | effects.AnyReply | timers.AnyReply
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -1054,6 +1059,9 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     LearnDelete: Forgotten,
     LearnConsent: Consent,
     LearnReview: Reviewed,
+    **mail.REPLY_OF,
+    **effects.REPLY_OF,
+    **timers.REPLY_OF,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -1110,5 +1118,8 @@ NAMES: dict[type[Call], str] = {
     LearnDelete: "learn.delete",
     LearnConsent: "learn.consent",
     LearnReview: "learn.review",
+    **mail.NAMES,
+    **effects.NAMES,
+    **timers.NAMES,
 }
 """The name of each syscall, as documents, logs and audit records write it."""

@@ -21,6 +21,7 @@ import msgspec
 
 from isovist.syscalls import errors, records
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import effects, mail, timers
 from isovist.syscalls.names import MAX_FRAME, MAX_NAME, MAX_TEXT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
@@ -46,6 +47,11 @@ SHOWN = (
     records.Entry,
     records.Submission,
     records.Change,
+    mail.Mail,
+    mail.MailBox,
+    effects.Body,
+    effects.Effect,
+    timers.Timer,
 )
 """The records that requests and replies hold."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import inspect as mi
 
+from isovist.syscalls import abi
 from isovist.syscalls import messages as m
 from isovist.syscalls.codec import decode_reply, decode_request, encode, failed
 from isovist.syscalls.errors import CallerError, Errno, IsovistError
@@ -18,8 +21,14 @@ from isovist.syscalls.framing import HEADER, FrameError, Framer, pack
 from isovist.syscalls.names import MAX_FRAME
 
 REQUESTS = list(m.REPLY_OF)
-REPLIES = [r for r in vars(m).values() if isinstance(r, type) and issubclass(r, m.Reply)]
-REPLIES.remove(m.Reply)
+FAMILIES = [import_module(f"{abi.__name__}.{one.name}") for one in iter_modules(abi.__path__)]
+"""The modules of the newer families of syscalls."""
+REPLIES = [
+    reply
+    for module in (m, *FAMILIES)
+    for reply in vars(module).values()
+    if isinstance(reply, type) and issubclass(reply, m.Reply) and reply is not m.Reply
+]
 
 REMEMBER = [11, None, None, "x", "note", None, "protected", "", 0, None, None, ""]
 
@@ -258,7 +267,8 @@ def test_fields_that_a_newer_peer_appended_are_ignored(request, more):
 
 @given(replies, st.lists(plain, min_size=1, max_size=3))
 def test_the_same_holds_for_replies(reply, more):
-    assert decode_reply(raw([*msgspec.to_builtins(reply), *more])) == reply
+    plainly = msgspec.to_builtins(reply, builtin_types=(bytes,))
+    assert decode_reply(raw([*plainly, *more])) == reply
 
 
 @pytest.mark.parametrize("kind", [*REQUESTS, *REPLIES])

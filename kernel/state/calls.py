@@ -43,6 +43,10 @@ class Step(Enum):
     LOOKUP = auto()
     SAVE = auto()
     WARM = auto()
+    LEDGER = auto()
+    """The store decides on an effect, a message or a timer."""
+    BOX = auto()
+    """There is no mail, or no room for it."""
 
 
 _NEXT: dict[Step, frozenset[Step]] = {
@@ -56,6 +60,8 @@ _NEXT: dict[Step, frozenset[Step]] = {
     Step.SAVE: frozenset({Step.WARM}),
     # An import has units, and groups and grants, to be made durable.
     Step.LOOKUP: frozenset({Step.COMMIT, Step.RETRIEVE, Step.WARM}),
+    Step.LEDGER: frozenset({Step.BOX}),
+    Step.BOX: frozenset({Step.LEDGER}),
     Step.RENDER: frozenset({Step.QUEUE}),
     # Another model is asked with a prompt of its own, when one is down.
     Step.QUEUE: frozenset({Step.DECODE, Step.RENDER}),

@@ -23,11 +23,13 @@ from isovist.kernel.state.chat import Chats
 from isovist.kernel.state.chronicle import Chronicle
 from isovist.kernel.state.contexts import Contexts
 from isovist.kernel.state.drivers import Drivers, ModelConfig
+from isovist.kernel.state.effects import Effects
 from isovist.kernel.state.entries import Entries
 from isovist.kernel.state.exports import Exports
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
 from isovist.kernel.state.learning import Learning, Lessons
+from isovist.kernel.state.ledger import Ledger
 from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.metering import Metering
@@ -125,6 +127,8 @@ class State:
         self.recall = Recall(self)
         self.forgetting = Forgetting(self)
         self.sweeping = Sweeping(self)
+        self.ledger = Ledger(self)
+        self.effects = Effects(self)
         self.lessons = Lessons(self, learning or Learning(), unlearned, consents or {})
         self.entries = Entries(self)
         self.reviewing = Reviewing(self, unreviewed)
@@ -160,6 +164,7 @@ class State:
             **self.forgetting.syscalls(),
             **self.chats.syscalls(),
             **self.contexts.syscalls(),
+            **self.effects.syscalls(),
             **self.lessons.syscalls(),
             **self.entries.syscalls(),
             **self.reviewing.syscalls(),
@@ -182,6 +187,7 @@ class State:
             **self.exports.events(),
             **self.chats.events(),
             **self.contexts.events(),
+            **self.ledger.events(),
             **self.lessons.events(),
             **self.entries.events(),
             **self.reviewing.events(),
@@ -321,6 +327,7 @@ class State:
             call = self.calls[key]
             self.audits.failure(call, Errno.EPIPE)
             self._close(call)
+        self.effects.detached(event.channel)
 
     def _arrived(self, event: ev.Arrived) -> None:
         channel = self.channels.get(event.channel)
@@ -426,6 +433,9 @@ class State:
             if key == 0 and what == "sweep":
                 self.sweeping.woken()
                 continue
+            if key == 0 and what == "effects":
+                self.effects.woken()
+                continue
             if key == 0 and what == "learn":
                 self.lessons.woken()
                 continue
@@ -506,6 +516,7 @@ class State:
             self.forgetting.validate()
             self.sweeping.validate()
             self.contexts.validate()
+            self.effects.validate()
             self.lessons.validate()
             self.reviewing.validate()
             self.drivers.validate()

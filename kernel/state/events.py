@@ -390,3 +390,19 @@ class Stderr(Event, frozen=True, kw_only=True, gc=False):
 
     pid: int
     text: str
+
+
+class Entered(Event, frozen=True, kw_only=True, gc=False):
+    """What the ledger answers to an ``Enter`` or an ``Ask``: see the entry or question."""
+
+    number: int
+    answer: object
+
+
+class NotEntered(Event, frozen=True, kw_only=True, gc=False):
+    """The ledger refused, or the disk did; nothing has changed."""
+
+    number: int
+    errno: int
+    message: str
+    field: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from isovist.kernel.state.lessons import Planned
+from isovist.syscalls.ledger import Entry, Question
 from isovist.syscalls.messages import AnyReply, LearnSubmit, Record
 from isovist.syscalls.operations import Context, Op, Query, Selection
 from isovist.syscalls.records import Message, Stream, Submission, Tool, View
@@ -398,3 +399,19 @@ class KeepReview(Instruction, frozen=True, gc=False):
     """Make durable that these (id, version) were looked at; send ``ReviewKept``."""
 
     entries: tuple[tuple[str, int], ...]
+
+
+class Enter(Instruction, frozen=True, gc=False):
+    """Have ``entry`` made in the ledger; send ``Entered`` with the same ``number``, or
+    ``NotEntered``. Entries are decided in the order of these instructions."""
+
+    number: int
+    entry: Entry
+
+
+class Ask(Instruction, frozen=True, gc=False):
+    """Have ``question`` answered from the ledger as it is durable now; send ``Entered`` with the
+    same ``number``, or ``NotEntered``."""
+
+    number: int
+    question: Question
