@@ -16,7 +16,8 @@ from isovist.storage.backend import Backend
 
 
 class Admin:
-    """Carries out ``SaveGrant``, ``SaveGroup``, ``Measure``, ``Meter`` and ``Backup``;
+    """Carries out ``SaveGrant``, ``SaveApproval``, ``SaveGroup``, ``Measure``, ``Meter`` and
+    ``Backup``;
     ``fail(key, error)`` ends a call whose work failed, ``flush`` hands the waiting audit records to
     the writer."""
 
@@ -38,8 +39,10 @@ class Admin:
 
     def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
         return {
-            ins.SaveGrant: lambda i: self._save(
-                i.key, partial(self._store.save_grant, i.agent, i.users, i.scopes)
+            ins.SaveGrant: lambda i: self._save(i.key, partial(self._store.save_grant, *_held(i))),
+            ins.SaveApproval: lambda i: self._save(
+                i.key,
+                partial(self._store.save_approval, i.grant.agent, i.approval, *_held(i.grant)[1:]),
             ),
             ins.SaveGroup: lambda i: self._save(
                 i.key, partial(self._store.save_group, i.of, i.name, i.members)
@@ -85,3 +88,7 @@ class Admin:
             self._fail(i.key, e)
         else:
             self._dispatch(ev.Saved(now=self._now(), key=i.key, bytes=size))
+
+
+def _held(grant: ins.SaveGrant) -> tuple[Any, ...]:
+    return grant.agent, grant.users, grant.scopes, grant.mail, grant.tools

@@ -131,6 +131,8 @@ class Channel:
         """Why the channel is to close as soon as its last reply is written; empty: it stays."""
         self.held: list[Callable[[], object]] = []
         """What goes on when the channel is full no more, or has ended."""
+        self.paused = False
+        """True while the kernel itself keeps its process from reading and writing."""
         self._opened = now
         self._framer = Framer()
         self._out = bytearray()
@@ -202,8 +204,16 @@ class Channel:
             self._unread_since = now
         return not out
 
+    def pause(self, on: bool, now: int) -> None:
+        self.paused = on
+        # Once it goes on, it has as long as anybody else.
+        self._partial_since = self._partial_since and now
+        self._unread_since = self._unread_since and now
+
     def patience(self) -> int | None:
         """When this channel's patience ends, if something is overdue (virtual ns)."""
+        if self.paused:
+            return None
         ends = [] if self.attached else [self._opened + HELLO_NS]
         # Whom the kernel itself does not read cannot be blamed for an incomplete frame.
         if self._partial_since and self.wants_input:

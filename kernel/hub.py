@@ -238,6 +238,12 @@ class Hub:
 
     # -- patience
 
+    def pause(self, channel: Channel, on: bool) -> None:
+        """Its process cannot read or write now: its patience begins anew when it can again."""
+        channel.pause(on, self._now())
+        if not channel.closed:
+            self._settle(channel)
+
     def deadline(self) -> float:
         """When the first patience ends (virtual ns)."""
         ends = (self._channels[number].patience() for number in self._impatient)

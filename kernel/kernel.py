@@ -108,6 +108,9 @@ class Kernel:
             ins.Resume: lambda i: self.models.resume(i),
             ins.StartProcess: lambda i: self.processes.begin(i),
             ins.KillProcess: lambda i: self.processes.kill(i.pid, i.why),
+            ins.SignalProcess: lambda i: self.processes.signal(i),
+            ins.NiceProcess: lambda i: self.spawner.renice(i.pid, i.nice),
+            ins.GaugeProcesses: lambda i: self.processes.gauge(i),
             ins.WakeAt: self._set_wake,
             ins.Audit: lambda i: self.records.add(i.record, self.now()),
             ins.Lookup: self._lookup,
@@ -303,6 +306,8 @@ class Kernel:
             models=self.models.configs(),
             restored=restored,
             grants=self.store.grants(),
+            permissions=self.store.permissions(),
+            approvals=self.store.approvals(),
             groups=self.store.groups(),
             scheduling=self.config.settings.scheduling,
             learning=self.config.settings.learn,
@@ -337,9 +342,13 @@ class Kernel:
             log.info("spawner up", isolation=isolation)
 
     async def _shut_down(self) -> None:
-        """Agents first, then their channels; what was acknowledged is durable already."""
+        """Agents first, children before those that spawned them, then their channels; drivers go
+        with the nursery, when nobody can ask for them any more. What was acknowledged is durable
+        already."""
         with trio.CancelScope(shield=True):
+            ended, killed = await self.processes.stop(self.state.processes.generations(), GRACE)
             await self.spawner.aclose(grace=GRACE)
+        log.info("agents stopped", ended=ended, killed=killed)
         for channel in self.hub.channels():
             self.hub.end(channel, "the kernel stops")
         # Who waits for a thread of upkeep cannot be cancelled: the thread is.

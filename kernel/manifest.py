@@ -7,56 +7,103 @@ A manifest *asks*; it grants nothing. What it asks for bounds the process
 
 from __future__ import annotations
 
-from typing import Literal
+import os
+import tomllib
+from pathlib import Path
 
 import msgspec
 
-from isovist.kernel.state.rights import ToolRule
+from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.manifest import Manifest, Mount, Restart, check, digest
+
+__all__ = ["FILE", "Asked", "Manifest", "Mount", "Restart", "check", "find", "load"]
+
+FILE = "manifest.toml"
+MAX_FILE = 64 * 1024
+"""Bytes of a manifest."""
 
 
-class Mount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder or a file of the host, as the agent sees it under its own path."""
+class Asked(msgspec.Struct, frozen=True):
+    """A manifest that was found: its file, and what it asks for, with its name and all paths
+    absolute. ``cwd`` is the file's folder, where the agent starts."""
 
-    path: str
-    mode: Literal["ro", "rw"] = "ro"
+    file: str
+    manifest: Manifest
+    cwd: str
 
-
-class Restart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``never``, ``on-failure`` (an exit status other than 0, or a signal) or ``always``; after
-    ``most`` restarts ``within`` seconds it is given up. The pause before a restart doubles from
-    ``pause`` seconds to at most ``longest``."""
-
-    policy: Literal["never", "on-failure", "always"] = "never"
-    most: int = 5
-    within: float = 60.0
-    pause: float = 0.5
-    longest: float = 30.0
+    @property
+    def digest(self) -> str:
+        return digest(self.manifest, self.cwd)
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """See ``docs/agents.md``. Paths are relative to the manifest's own folder."""
+def find(program: str, cwd: str) -> Asked | None:
+    """The manifest of what ``isovist run`` was given, as seen from ``cwd``: a folder must have one,
+    a script and a class may, beside them. It counts for a script or class only where that is its
+    entry. Raises what :func:`load` raises, and ``ENOENT`` for a folder without one."""
+    at = Path(os.path.normpath(os.path.join(cwd, program)))
+    if at.is_dir():
+        if not (at / FILE).exists():
+            raise CallerError(f"no {FILE} in {at}", errno=Errno.ENOENT, field="program")
+        return load(at / FILE)
+    script = program.endswith(".py") or "/" in program
+    if not script and ":" not in program:
+        return None  # the name of an installed agent
+    folder = at.parent if script else Path(cwd)
+    if not (folder / FILE).is_file():
+        return None
+    asked = load(folder / FILE)
+    return asked if asked.manifest.entry == (str(at) if script else program) else None
 
-    entry: str
-    """A script, or ``module:Class``."""
-    name: str = ""
-    """The agent's name; empty: the folder's."""
-    users: tuple[str, ...] = ()
-    """Whom it may act for; ``*``: everybody. Empty: whomever it is spawned for, and itself."""
-    scope: str = "pair"
-    """The default scope of what it remembers."""
-    publish: tuple[str, ...] = ()
-    """Scopes that it asks to publish to: ``agent``, ``global``, ``@GROUP``."""
-    mounts: tuple[Mount, ...] = ()
-    """What it may read (or write) beside its workspace."""
-    tools: tuple[ToolRule, ...] = ()
-    """Tools that it asks to call."""
-    mail: tuple[str, ...] = ()
-    """Agents that it asks to send mail to; ``*``: all."""
-    quotas: dict[str, int] = {}
-    """Limits by name: ``syscalls`` (a second), ``units``, ``bytes``, ``workspace`` (bytes),
-    ``seconds`` (of processor), ``tokens`` (a minute), ``memory`` (bytes)."""
-    children: int = 0
-    """Processes that it may have spawned at once."""
-    restart: Restart = Restart()
-    heartbeat: float = 0.0
-    """Seconds after which an agent that has not said ``heartbeat`` is taken for hung; 0: never."""
+
+def load(file: Path) -> Asked:
+    """Read and check a manifest. Raises ``EINVAL`` (``ENOENT``, ``EACCES``) that names the file,
+    the key and the rule; ``field`` is the key."""
+    folder = file.absolute().parent
+    try:
+        with open(file, "rb") as source:
+            data = source.read(MAX_FILE + 1)
+    except OSError as e:
+        raise CallerError(
+            f"{file}: {e.strerror}",
+            errno=Errno.ENOENT if isinstance(e, FileNotFoundError) else Errno.EACCES,
+            field="manifest",
+        ) from None
+    try:
+        if len(data) > MAX_FILE:
+            raise CallerError(f"more than {MAX_FILE} bytes", field="manifest")
+        found = msgspec.convert(tomllib.loads(data.decode()), Manifest, str_keys=True)
+        found = _absolute(found, folder)
+        check(found)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise CallerError(f"{file}: no TOML: {e}", field="manifest") from None
+    except msgspec.ValidationError as e:
+        rule, _, path = str(e).partition(" - at ")
+        key = path.strip("`").removeprefix("$.").removeprefix("$") or "manifest"
+        if rule.startswith("Object contains unknown field"):
+            unknown = rule.partition("`")[2].partition("`")[0]
+            key = f"{key}.{unknown}" if key != "manifest" else unknown
+            rule = "there is no such key"
+        elif rule.startswith("Object missing required field"):
+            key, rule = rule.partition("`")[2].partition("`")[0], "is missing"
+        raise CallerError(f"{file}: {key}: {rule}", field=key) from None
+    except CallerError as e:
+        raise CallerError(f"{file}: {e.message}", errno=e.errno, field=e.field) from None
+    return Asked(str(file.absolute()), found, str(folder))
+
+
+def _absolute(manifest: Manifest, folder: Path) -> Manifest:
+    """The same with the folder's name where none is given, and with absolute paths."""
+
+    def whole(path: str) -> str:
+        return os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
+
+    entry = manifest.entry
+    return msgspec.structs.replace(
+        manifest,
+        name=manifest.name or folder.name,
+        entry=whole(entry) if entry.endswith(".py") or "/" in entry else entry,
+        mounts=tuple(
+            msgspec.structs.replace(mount, path=whole(mount.path)) if mount.path else mount
+            for mount in manifest.mounts
+        ),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -113,6 +114,43 @@ class Processes:
     def kill(self, pid: int, why: str) -> None:
         self._reasons.setdefault(pid, why)
         self.spawner.kill(pid)
+
+    def signal(self, i: ins.SignalProcess) -> None:
+        """Stop, continue or ask to end; one that is stopped is not blamed for what it leaves
+        unread."""
+        channel = self._channels.get(i.pid)
+        if channel is not None and i.what != "terminate":
+            self._kernel.hub.pause(channel, i.what == "stop")
+        if i.what == "stop":
+            self.spawner.send(i.pid, signal.SIGSTOP)
+        elif i.what == "continue":
+            self.spawner.send(i.pid, signal.SIGCONT)
+        else:
+            if channel is not None:
+                self._kernel.hub.pause(channel, False)
+            self.spawner.send(i.pid, signal.SIGTERM)
+            self.spawner.send(i.pid, signal.SIGCONT)
+
+    def gauge(self, i: ins.GaugeProcesses) -> None:
+        usage = {pid: found for pid in self._children if (found := self.spawner.usage(pid))}
+        self._kernel.dispatch(ev.ProcessesGauged(now=self._kernel.now(), key=i.key, usage=usage))
+
+    async def stop(self, generations: list[list[int]], grace: float) -> tuple[int, int]:
+        """End all agents, children before those that spawned them: SIGTERM, then after ``grace``
+        seconds SIGKILL. Says how many ended by themselves, and how many were killed."""
+        asked = killed = 0
+        for pids in generations:
+            ends = [pid for pid in pids if pid in self._children]
+            for pid in ends:
+                self.signal(ins.SignalProcess(pid, "terminate"))
+            with trio.move_on_after(grace):
+                for pid in ends:
+                    await self.spawner.gone(pid)
+            left = [pid for pid in ends if pid in self._children]
+            for pid in left:
+                self.kill(pid, "the kernel stops")
+            asked, killed = asked + len(ends) - len(left), killed + len(left)
+        return asked, killed
 
     def _gone(self, gone: Exit) -> None:
         """First what it still said, then its end."""

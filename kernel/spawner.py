@@ -158,6 +158,32 @@ class Spawner:
         else:
             linux.send_signal(agent.pidfd, signal.SIGKILL)
 
+    def send(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to process ``pid`` and its process group. Harmless for one that is gone."""
+        if (agent := self._agents.get(pid)) is not None:
+            linux.signal_group(agent.pidfd, number)
+
+    def renice(self, pid: int, nice: int) -> None:
+        """Set the nice value (0 to 19) of process ``pid`` and its group, as far as the host lets
+        us: to lower it takes a right."""
+        agent = self._agents.get(pid)
+        host = linux.host_pid(agent.pidfd) if agent is not None else -1
+        if host > 0:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PGRP, host, nice)
+
+    def usage(self, pid: int) -> tuple[float, int] | None:
+        """(seconds of processor, resident bytes) of process ``pid``; ``None`` where the host does
+        not tell, or it is gone."""
+        agent = self._agents.get(pid)
+        host = linux.host_pid(agent.pidfd) if agent is not None else -1
+        return linux.usage(host) if host > 0 else None
+
+    async def gone(self, pid: int) -> None:
+        """Return when process ``pid`` is no more, or at once."""
+        if (agent := self._agents.get(pid)) is not None:
+            await agent.gone.wait()
+
     async def aclose(self, *, grace: float = 0.0) -> None:
         """End all agents, report their exits, end the zygote. A later spawn starts a new one."""
         with trio.CancelScope(shield=True):

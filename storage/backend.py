@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from isovist.storage.agents import Permissions
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.learning import Filed, Source, Work
 from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.ledger import Entry, Question
+from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
@@ -21,7 +23,7 @@ from isovist.syscalls.operations import (
     Restored,
     Selection,
 )
-from isovist.syscalls.records import SavedContext, Submission, Usage, View
+from isovist.syscalls.records import SavedContext, Submission, ToolRule, Usage, View
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
@@ -73,11 +75,37 @@ class Backend(Protocol):
         UTC), added up ``by`` agent, user or model, in order of name. In any thread."""
         ...
 
-    def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
-        """What ``agent`` holds from now on; nothing of both removes it."""
+    def save_grant(
+        self,
+        agent: str,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str] = (),
+        tools: Sequence[ToolRule] = (),
+    ) -> None:
+        """What ``agent`` holds from now on; nothing of all removes it."""
         ...
 
-    def grants(self) -> Grants: ...
+    def grants(self) -> Grants:
+        """Users and scopes, by agent."""
+        ...
+
+    def permissions(self) -> Permissions: ...
+
+    def save_approval(
+        self,
+        agent: str,
+        approval: Approval | None,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str],
+        tools: Sequence[ToolRule],
+    ) -> None:
+        """What of ``agent`` is approved from now on (``None``: nothing), and, with it, what it
+        holds."""
+        ...
+
+    def approvals(self) -> dict[str, Approval]: ...
 
     def save_group(self, of: str, name: str, members: Sequence[str]) -> None:
         """Who is in a group from now on; one without members stays known by its name."""

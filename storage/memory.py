@@ -16,6 +16,7 @@ from heapq import nsmallest
 import msgspec
 
 from isovist.storage import learning, ledger
+from isovist.storage.agents import Permissions
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
@@ -47,6 +48,7 @@ from isovist.storage.rules import (
 )
 from isovist.storage.schema import LEARNING, LEDGER
 from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     NEXT_ROUND,
@@ -65,7 +67,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import SavedContext, Usage, View
+from isovist.syscalls.records import SavedContext, ToolRule, Usage, View
 
 
 class _Row(msgspec.Struct):
@@ -95,6 +97,8 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         self._prepared: dict[tuple[str, int], Prepared] = {}
         self._records: dict[str, Record] = {}
         self._grants: Grants = {}
+        self._permissions: Permissions = {}
+        self._approvals: dict[str, Approval] = {}
         self._groups: Groups = {}
         self._receipts: dict[str, Receipt] = {}
         self._contexts: dict[tuple[str, str, str], Ready] = {}
@@ -360,11 +364,40 @@ class MemoryStore(KeepsLearning, KeepsLedger):
     def usage(self, by: str, since: int, until: int | None) -> tuple[Usage, ...]:
         return usage(list(self._records.values()), by, since, until)
 
-    def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
+    def save_grant(
+        self,
+        agent: str,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str] = (),
+        tools: Sequence[ToolRule] = (),
+    ) -> None:
+        self._grants.pop(agent, None)
+        self._permissions.pop(agent, None)
         if users or scopes:
             self._grants[agent] = (tuple(users), tuple(scopes))
-        else:
-            self._grants.pop(agent, None)
+        if mail or tools:
+            self._permissions[agent] = (tuple(mail), tuple(tools))
+
+    def permissions(self) -> Permissions:
+        return dict(sorted(self._permissions.items()))
+
+    def save_approval(
+        self,
+        agent: str,
+        approval: Approval | None,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str],
+        tools: Sequence[ToolRule],
+    ) -> None:
+        self._approvals.pop(agent, None)
+        if approval is not None:
+            self._approvals[agent] = approval
+        self.save_grant(agent, users, scopes, mail, tools)
+
+    def approvals(self) -> dict[str, Approval]:
+        return dict(sorted(self._approvals.items()))
 
     def grants(self) -> Grants:
         return dict(sorted(self._grants.items()))
@@ -432,7 +465,11 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         for call, record in self._records.items():
             self._records[call] = without_user(record, user, gone) or record
         for agent, (users, scopes) in self.grants().items():
-            self.save_grant(agent, without(user, users), scopes)
+            permissions = self._permissions.get(agent, ((), ()))
+            self.save_grant(agent, without(user, users), scopes, *permissions)
+        for agent, approval in self.approvals().items():
+            if user in approval.manifest.users:
+                del self._approvals[agent]
         for key in [key for key in self._contexts if key[0] == user]:
             del self._contexts[key]
         learning.forget_user(self._tables, user)

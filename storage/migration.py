@@ -30,7 +30,7 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
             for statement in schema.LEARNING:
                 db.execute(statement)
         if found < 6:
-            for statement in schema.LEDGER:
+            for statement in (*schema.AGENTS, *schema.LEDGER):
                 db.execute(statement)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
+from isovist.storage import agents
 from isovist.storage.backend import Grants, Groups
 from isovist.storage.rules import without
 from isovist.syscalls.messages import Record
@@ -122,3 +123,4 @@ def forget_user(db: sqlite3.Connection, user: str, gone: Collection[str]) -> Non
     for agent, (users, scopes) in grants(db).items():
         if user in users:
             save_grant(db, agent, without(user, users), scopes)
+    agents.forget_user(db, user)

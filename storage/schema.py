@@ -37,6 +37,20 @@ GRANTS = """CREATE TABLE grants (
     scopes BLOB NOT NULL
 ) WITHOUT ROWID"""
 
+# Of agents, beside users and scopes: whom it may write mail to and which tools it may call, and
+# the manifest that a person has approved.
+AGENTS = (
+    """CREATE TABLE permissions (
+    agent TEXT PRIMARY KEY,
+    mail  BLOB NOT NULL,
+    tools BLOB NOT NULL
+) WITHOUT ROWID""",
+    """CREATE TABLE approvals (
+    agent TEXT PRIMARY KEY,
+    body  BLOB NOT NULL
+) WITHOUT ROWID""",
+)
+
 # A conversation of a pair, under a name. id names the file of what its model holds of it.
 CONTEXTS = """CREATE TABLE contexts (
     user     TEXT NOT NULL,
@@ -325,7 +339,8 @@ def create(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            for statement in (META, RECORDS, GRANTS, CONTEXTS, *LEARNING, *LEDGER, *MEMORY):
+            single = (META, RECORDS, GRANTS, CONTEXTS)
+            for statement in (*single, *AGENTS, *LEARNING, *LEDGER, *MEMORY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")

@@ -21,6 +21,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from isovist.storage import (
+    agents,
     contexts,
     gaps,
     indexing,
@@ -47,6 +48,7 @@ from isovist.storage.log import Log
 from isovist.storage.reembed import settle_space
 from isovist.storage.snapshot import Readers, Snapshot
 from isovist.syscalls.errors import Errno, KernelError, WorldError
+from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
@@ -60,7 +62,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import Partition, SavedContext, Usage, View
+from isovist.syscalls.records import Partition, SavedContext, ToolRule, Usage, View
 
 T = TypeVar("T")
 
@@ -385,10 +387,41 @@ class Store(KeepsLearning, KeepsLedger):
             finally:
                 db.close()
 
-    def save_grant(self, agent: str, users: Sequence[str], scopes: Sequence[str]) -> None:
-        """What ``agent`` holds from now on; nothing of both removes it."""
+    def save_grant(
+        self,
+        agent: str,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str] = (),
+        tools: Sequence[ToolRule] = (),
+    ) -> None:
+        """What ``agent`` holds from now on; nothing of all removes it."""
         with self._lock, self._typed(), self._transaction():
             registers.save_grant(self._db, agent, users, scopes)
+            agents.save_permissions(self._db, agent, mail, tools)
+
+    def permissions(self) -> agents.Permissions:
+        with self._typed():
+            return agents.permissions(self._reader)
+
+    def save_approval(
+        self,
+        agent: str,
+        approval: Approval | None,
+        users: Sequence[str],
+        scopes: Sequence[str],
+        mail: Sequence[str],
+        tools: Sequence[ToolRule],
+    ) -> None:
+        """What of ``agent`` is approved from now on, and, with it, what it holds."""
+        with self._lock, self._typed(), self._transaction():
+            agents.save_approval(self._db, agent, approval)
+            registers.save_grant(self._db, agent, users, scopes)
+            agents.save_permissions(self._db, agent, mail, tools)
+
+    def approvals(self) -> dict[str, Approval]:
+        with self._typed():
+            return agents.approvals(self._reader)
 
     def grants(self) -> Grants:
         with self._typed():

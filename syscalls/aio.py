@@ -25,6 +25,8 @@ from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
     ChatOptions,
+    GrantOptions,
+    KillOptions,
     LimitOptions,
     ListOptions,
     MatchOptions,
@@ -40,6 +42,7 @@ from isovist.syscalls.options import (
 )
 from isovist.syscalls.records import Message, ModelQueue, SavedContext, Tool, Unit, Usage
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
+from isovist.syscalls.supervision import AsyncSupervisionCalls
 
 HIGH_WATER = 64 * 1024
 """Bytes waiting to go out above which a call waits before it adds more."""
@@ -86,7 +89,7 @@ async def serve(line: Line, user: str | None = None) -> AsyncIterator[AsyncClien
         line.close()
 
 
-class AsyncClient(AsyncLearnCalls):
+class AsyncClient(AsyncLearnCalls, AsyncSupervisionCalls):
     """A channel to the kernel for the tasks of one trio run; made by :func:`open_client`.
 
     Every call is a checkpoint, takes ``user`` and ``deadline_ms`` as keywords, returns the reply
@@ -144,7 +147,7 @@ class AsyncClient(AsyncLearnCalls):
         users: Sequence[str] = (),
         scopes: Sequence[str] = (),
         revoke: bool = False,
-        **options: Unpack[CallOptions],
+        **options: Unpack[GrantOptions],
     ) -> m.Done:
         """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``."""
         request = m.Grant(
@@ -176,15 +179,17 @@ class AsyncClient(AsyncLearnCalls):
         """Like :meth:`wait`, giving its standard error as it comes."""
         return AsyncStream(await self.submit(m.WaitPid(pid=pid, follow=True, **options)))
 
-    async def kill(self, pid: int, **options: Unpack[CallOptions]) -> m.Exited:
+    async def kill(self, pid: int, **options: Unpack[KillOptions]) -> m.Exited:
         return await self._ask(m.Kill(pid=pid, **options), m.Exited)
 
     async def exit(self, status: int = 0, **options: Unpack[CallOptions]) -> m.Done:
         """Tell the kernel that this process is done; later calls are refused."""
         return await self._ask(m.Exit(status=status, **options), m.Done)
 
-    async def processes(self, all: bool = False, **options: Unpack[CallOptions]) -> m.Processes:
-        return await self._ask(m.ListProcesses(all=all, **options), m.Processes)
+    async def processes(
+        self, all: bool = False, usage: bool = False, **options: Unpack[CallOptions]
+    ) -> m.Processes:
+        return await self._ask(m.ListProcesses(all=all, usage=usage, **options), m.Processes)
 
     async def remember(self, text: str, **options: Unpack[RememberOptions]) -> m.Stored:
         """Store one unit; returns when it is durable. Private unless ``scope`` says otherwise."""

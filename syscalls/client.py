@@ -29,6 +29,8 @@ from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
     ChatOptions,
+    GrantOptions,
+    KillOptions,
     LimitOptions,
     ListOptions,
     MatchOptions,
@@ -52,6 +54,7 @@ from isovist.syscalls.session import (
     gone,
     hello,
 )
+from isovist.syscalls.supervision import SupervisionCalls
 
 HANDSHAKE_SECONDS = 30.0
 READ_BYTES = 64 * 1024
@@ -86,7 +89,7 @@ def connect(
     return client
 
 
-class Client(LearnCalls):
+class Client(LearnCalls, SupervisionCalls):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),
@@ -188,7 +191,7 @@ class Client(LearnCalls):
         users: Sequence[str] = (),
         scopes: Sequence[str] = (),
         revoke: bool = False,
-        **options: Unpack[CallOptions],
+        **options: Unpack[GrantOptions],
     ) -> m.Done:
         """Operator only: let ``agent`` act for ``users`` and publish to ``scopes``."""
         request = m.Grant(
@@ -220,15 +223,17 @@ class Client(LearnCalls):
         """Like :meth:`wait`, giving its standard error as it comes."""
         return Stream(self.submit(m.WaitPid(pid=pid, follow=True, **options)))
 
-    def kill(self, pid: int, **options: Unpack[CallOptions]) -> m.Exited:
+    def kill(self, pid: int, **options: Unpack[KillOptions]) -> m.Exited:
         return self._ask(m.Kill(pid=pid, **options), m.Exited)
 
     def exit(self, status: int = 0, **options: Unpack[CallOptions]) -> m.Done:
         """Tell the kernel that this process is done; later calls are refused."""
         return self._ask(m.Exit(status=status, **options), m.Done)
 
-    def processes(self, all: bool = False, **options: Unpack[CallOptions]) -> m.Processes:
-        return self._ask(m.ListProcesses(all=all, **options), m.Processes)
+    def processes(
+        self, all: bool = False, usage: bool = False, **options: Unpack[CallOptions]
+    ) -> m.Processes:
+        return self._ask(m.ListProcesses(all=all, usage=usage, **options), m.Processes)
 
     def remember(self, text: str, **options: Unpack[RememberOptions]) -> m.Stored:
         """Store one unit; returns when it is durable. Private unless ``scope`` says otherwise."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from isovist.syscalls.abi import effects, mail, timers
+from isovist.syscalls.abi import effects, mail, supervision, timers
 from isovist.syscalls.abi.base import Call as Call
 from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
@@ -35,6 +35,7 @@ from isovist.syscalls.records import (
     Timings,
     Tool,
     ToolCall,
+    ToolRule,
     Unit,
     Usage,
 )
@@ -81,12 +82,14 @@ class SessionOpen(Call, frozen=True, array_like=True, kw_only=True, tag=4):
 
 
 class Grant(Call, frozen=True, array_like=True, kw_only=True, tag=5):
-    """Operator only: let ``agent`` act for ``users``, publish to ``scopes`` and send mail to the
-    agents ``mail``.
+    """Operator only: let ``agent`` act for ``users``, publish to ``scopes``, send mail to the
+    agents ``mail`` and call ``tools``.
 
-    ``"*"`` in ``users`` means every user, in ``mail`` every agent. A scope is ``user``, ``agent``,
-    ``global``, or ``@NAME``: units for the members of that group of users. With ``revoke`` the
-    named rights are taken away. Takes effect at once for running instances and is durable.
+    ``"*"`` in ``users`` means every user. A scope is ``user``, ``agent``, ``global``, or
+    ``@NAME``: units for the members of that group of users. ``mail`` names agents that it may send
+    mail to (``"*"``: all), ``tools`` what it may call. With ``revoke`` the named rights are
+    taken away (of ``tools``, every rule of that name). Takes effect at once for running instances
+    and is durable.
     """
 
     agent: str
@@ -94,16 +97,26 @@ class Grant(Call, frozen=True, array_like=True, kw_only=True, tag=5):
     scopes: tuple[str, ...] = ()
     revoke: bool = False
     mail: tuple[str, ...] = ()
+    tools: tuple[ToolRule, ...] = ()
 
 
 class Spawn(Call, frozen=True, array_like=True, kw_only=True, tag=6):
     """Start an agent process: a script's path, ``module:Class``, or an installed agent's name.
 
-    What an agent spawns is an instance of that agent and serves the agent's resolved user; the
-    operator may start any program as any ``agent`` (default: the program's own name) for any
-    ``user`` (default: none, the agent serves itself). ``fresh`` takes a new
-    interpreter instead of a fork. ``stdio`` hands over the three descriptors that were sent with
-    the request (socket door only).
+    What an agent spawns is an instance of that agent and serves the agent's resolved user. With
+    the name of another ``agent`` it is that one, which must be approved, and runs as it was
+    approved (``program`` is then its name or its entry); the spawner must have a manifest that
+    allows ``children``. The operator may start any program as any ``agent`` (default: the
+    program's own name) for any ``user`` (default: none, the agent serves itself). ``fresh`` takes
+    a new interpreter instead of a fork. ``stdio`` hands over the three descriptors that were sent
+    with the request (socket door only).
+
+    Rights only narrow: a process never has more than each of its ancestors has at that moment,
+    nor than ``users``, ``scopes``, ``mail``, ``tools`` and ``quotas`` say here (``None``: no
+    narrower). ``manifest`` is the digest of the approved manifest under which the operator starts
+    an agent; one that is not approved is ``EPERM``. ``lineage`` names the work that it does, where
+    it goes on with an earlier process's; no two living processes of an agent for a user have the
+    same.
     """
 
     program: str
@@ -113,6 +126,13 @@ class Spawn(Call, frozen=True, array_like=True, kw_only=True, tag=6):
     stdio: bool = False
     cwd: str = ""
     """Where a relative program, and the process itself, starts."""
+    users: tuple[str, ...] | None = None
+    scopes: tuple[str, ...] | None = None
+    mail: tuple[str, ...] | None = None
+    tools: tuple[ToolRule, ...] | None = None
+    quotas: dict[str, int] = {}
+    manifest: str = ""
+    lineage: str = ""
 
 
 class WaitPid(Call, frozen=True, array_like=True, kw_only=True, tag=7):
@@ -123,9 +143,14 @@ class WaitPid(Call, frozen=True, array_like=True, kw_only=True, tag=7):
 
 
 class Kill(Call, frozen=True, array_like=True, kw_only=True, tag=8):
-    """End process ``pid`` (own descendants; the operator: any) and reply when it is gone."""
+    """End process ``pid`` (own descendants; the operator: any) and reply when it is gone. With
+    ``grace_ms`` (0 to 60,000) it is asked to end (SIGTERM) and has so long before it is killed.
+    With ``tree`` all that descends from it is ended too. It is not started anew, whatever its
+    manifest says."""
 
     pid: int
+    grace_ms: int = 0
+    tree: bool = False
 
 
 class Exit(Call, frozen=True, array_like=True, kw_only=True, tag=9):
@@ -136,9 +161,11 @@ class Exit(Call, frozen=True, array_like=True, kw_only=True, tag=9):
 
 
 class ListProcesses(Call, frozen=True, array_like=True, kw_only=True, tag=10):
-    """The caller and its descendants (the operator: all); with ``all`` the exited ones too."""
+    """The caller and its descendants (the operator: all); with ``all`` the exited ones too. With
+    ``usage`` the host is asked what processor and memory they take."""
 
     all: bool = False
+    usage: bool = False
 
 
 class Remember(Call, frozen=True, array_like=True, kw_only=True, tag=11):
@@ -614,6 +641,7 @@ Request = (
     | LearnSubmit | LearnStatus | LearnLessons | LearnList | LearnEdit | LearnDelete
     | LearnConsent | LearnReview
     | mail.Request | effects.Request | timers.Request
+    | supervision.Request
 )  # fmt: skip
 
 
@@ -679,7 +707,12 @@ class Spawned(Reply, frozen=True, array_like=True, kw_only=True, tag=108):
 
 
 class Exited(Reply, frozen=True, array_like=True, kw_only=True, tag=109):
+    """Of a ``kill``: ``ended`` names the processes that it ended, ``left`` those that descend from
+    them and live on."""
+
     process: Process
+    ended: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
 
 
 class Processes(Reply, frozen=True, array_like=True, kw_only=True, tag=110):
@@ -1004,6 +1037,7 @@ AnyReply = (
     | Imported | BackedUp | Figures | Queues | Metered | ContextSaved | ContextLoaded | Contexts
     | Submissions | Lessons | Entries | Consent | Reviewed
     | mail.AnyReply | effects.AnyReply | timers.AnyReply
+    | supervision.AnyReply
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -1062,6 +1096,8 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     **mail.REPLY_OF,
     **effects.REPLY_OF,
     **timers.REPLY_OF,
+    **supervision.REPLY_OF,
+    supervision.Heartbeat: Done,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -1121,5 +1157,6 @@ NAMES: dict[type[Call], str] = {
     **mail.NAMES,
     **effects.NAMES,
     **timers.NAMES,
+    **supervision.NAMES,
 }
 """The name of each syscall, as documents, logs and audit records write it."""

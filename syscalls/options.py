@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.messages import OnStale, Wait
-from isovist.syscalls.records import Message, Mode, Stream, Tool
+from isovist.syscalls.records import Message, Mode, Stream, Tool, ToolRule
 
 
 class CallOptions(TypedDict, total=False):
@@ -26,6 +26,23 @@ class SpawnOptions(CallOptions, total=False):
     agent: str
     fresh: bool
     cwd: str
+    users: tuple[str, ...] | None
+    scopes: tuple[str, ...] | None
+    mail: tuple[str, ...] | None
+    tools: tuple[ToolRule, ...] | None
+    quotas: dict[str, int]
+    manifest: str
+    lineage: str
+
+
+class KillOptions(CallOptions, total=False):
+    grace_ms: int
+    tree: bool
+
+
+class GrantOptions(CallOptions, total=False):
+    mail: tuple[str, ...]
+    tools: tuple[ToolRule, ...]
 
 
 class RememberOptions(CallOptions, total=False):

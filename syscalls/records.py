@@ -270,18 +270,42 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent process. ``pid`` is the kernel's own number, not the host's."""
+    """One agent process. ``pid`` is the kernel's own number, not the host's.
+
+    ``lineage`` is the name of its work: a process that is started anew after its end has that of
+    the one before, whose record names it as ``next`` (0: none was or will be started), after so
+    many ``restarts``. ``children`` counts those that it spawned and that live. ``priority`` (0 to
+    9) is added to its agent's at the models; ``nice`` (0 to 19) is the host's. ``seconds`` of
+    processor and bytes of ``memory`` are told where the host was asked.
+    """
 
     pid: int
     agent: str
     user: str
-    state: Literal["starting", "running", "exited"]
+    state: Literal["starting", "running", "exited", "paused", "restarting"]
     parent: int = 0
     program: str = ""
     status: int | None = None
     reason: str = ""
     stderr: tuple[str, ...] = ()
     calls: int = 0
+    lineage: str = ""
+    next: int = 0
+    restarts: int = 0
+    children: int = 0
+    priority: int = 0
+    nice: int = 0
+    seconds: float | None = None
+    memory: int | None = None
+
+
+class ToolRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools that may be called. ``name`` is a pattern (``*``, ``?``, ``[…]``) over ``SERVER.TOOL``.
+    Each of ``arguments`` is a pattern that the argument of that name must fit (one that is no text
+    is compared as JSON; one that is absent does not fit)."""
+
+    name: str
+    arguments: dict[str, str] = {}
 
 
 class Tool(msgspec.Struct, frozen=True):

@@ -19,9 +19,9 @@ from typing import Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from isovist.syscalls import errors, records
+from isovist.syscalls import errors, manifest, records
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi import effects, mail, timers
+from isovist.syscalls.abi import effects, mail, supervision, timers
 from isovist.syscalls.names import MAX_FRAME, MAX_NAME, MAX_TEXT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
@@ -52,6 +52,12 @@ SHOWN = (
     effects.Body,
     effects.Effect,
     timers.Timer,
+    records.ToolRule,
+    manifest.Manifest,
+    manifest.Mount,
+    manifest.Restart,
+    supervision.Hidden,
+    supervision.Installed,
 )
 """The records that requests and replies hold."""
 

@@ -10,7 +10,7 @@ from state_helpers import MAIL, OPERATOR, Desk
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import Limits
-from isovist.kernel.state.processes import LAST_WORDS, STDERR, agent_name
+from isovist.kernel.state.process import LAST_WORDS, STDERR, agent_name
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import Errno
 

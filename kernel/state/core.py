@@ -15,6 +15,7 @@ from typing import Any
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
+from isovist.kernel.state.agents import Agents
 from isovist.kernel.state.audit import Audits
 from isovist.kernel.state.barrier import Barrier
 from isovist.kernel.state.calls import Call, Step
@@ -28,6 +29,7 @@ from isovist.kernel.state.entries import Entries
 from isovist.kernel.state.exports import Exports
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
+from isovist.kernel.state.identities import Identities
 from isovist.kernel.state.learning import Learning, Lessons
 from isovist.kernel.state.ledger import Ledger
 from isovist.kernel.state.matching import Named
@@ -39,13 +41,17 @@ from isovist.kernel.state.reviewing import Reviewing
 from isovist.kernel.state.routing import Routing
 from isovist.kernel.state.scheduling import Admission, Scheduling
 from isovist.kernel.state.sharing import Sharing
+from isovist.kernel.state.supervision import Supervision
 from isovist.kernel.state.sweeping import Sweeping
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import supervision
 from isovist.syscalls.codec import failed
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
+from isovist.syscalls.manifest import Approval
 from isovist.syscalls.names import MAX_FRAME, MAX_TEXT
 from isovist.syscalls.operations import Put, Restored
+from isovist.syscalls.records import ToolRule
 
 SECOND = 1_000_000_000
 
@@ -103,6 +109,8 @@ class State:
         unlearned: Iterable[tuple[str, str, str]] = (),
         consents: Mapping[str, str] | None = None,
         unreviewed: int = 0,
+        permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
+        approvals: Mapping[str, Approval] | None = None,
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -114,11 +122,16 @@ class State:
         self.users = Users()
         for agent, (users, scopes) in (grants or {}).items():
             self.users.grant(agent, set(users), set(scopes))
+        for agent, (mail, tools) in (permissions or {}).items():
+            self.users.grant(agent, set(), set(), mail=mail, tools=tools)
         self.barrier = Barrier()
         for r in restored:
             self.barrier.restore(r.partition, r.accepted, ((n, unit) for n, unit, *_ in r.lacking))
         self.chronicle = Chronicle(self)
+        self.identities = Identities(self)
+        self.agents = Agents(self, approvals or {})
         self.processes = Processes(self)
+        self.supervision = Supervision(self)
         self.groups = Groups(self, groups or {})
         self.sharing = Sharing(self)
         self.memory = Memory(self)
@@ -155,7 +168,10 @@ class State:
             m.Hello: self._hello,
             m.Ping: self._ping,
             m.Cancel: self._cancel,
+            **self.identities.syscalls(),
+            **self.agents.syscalls(),
             **self.processes.syscalls(),
+            **self.supervision.syscalls(),
             **self.memory.syscalls(),
             **self.changes.syscalls(),
             **self.groups.syscalls(),
@@ -311,11 +327,7 @@ class State:
     # -- channels and requests
 
     def _attached(self, event: ev.Attached) -> None:
-        user, revoked = self.processes.bound_user(event.pid)
-        bound = "" if revoked else user
-        who = Principal(event.agent, operator=event.operator, bound=bound)
-        if user:
-            who.sessions.append(user)
+        who = self.processes.principal(event)
         self.channels[event.channel] = Channel(event.channel, who, event.pid)
         self.processes.attached(event.pid, event.channel)
 
@@ -443,7 +455,7 @@ class State:
                 self.forgetting.woken()
                 continue
             if key == 0:
-                self.processes.woken(what)
+                self.supervision.woken(what)
                 continue
             call = self.calls.get(key)
             if call is None:
@@ -483,6 +495,8 @@ class State:
             return
         if isinstance(call.request, m.Grant):
             self.finish(call, m.Done())
+        elif isinstance(call.request, supervision.AgentApprove):
+            self.finish(call, self.agents.saved(call))
         elif isinstance(call.request, m.GroupChange):
             self.finish(call, self.groups.saved(call))
         elif isinstance(call.request, m.LearnConsent):

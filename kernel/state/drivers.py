@@ -168,6 +168,8 @@ class Drivers:
         call.to(Step.QUEUE, self._state.now, word or generation.model)
         user = call.resolved.user if call.resolved else ""
         deadline = request.deadline_ms
+        channel = self._state.channels.get(call.channel)
+        own = channel.who.priority if channel is not None else 0
         driver.policy.offer(
             Job(
                 key=call.key,
@@ -176,7 +178,7 @@ class Drivers:
                 max_tokens=request.max_tokens,
                 at=call.at,
                 weight=self._scheduling.weight(call.agent, user),
-                priority=self._scheduling.priority(call.agent, user),
+                priority=min(9, self._scheduling.priority(call.agent, user) + own),
                 deadline=0 if deadline is None else call.at + deadline * MS,
             )
         )

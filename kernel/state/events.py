@@ -406,3 +406,10 @@ class NotEntered(Event, frozen=True, kw_only=True, gc=False):
     errno: int
     message: str
     field: str = ""
+
+
+class ProcessesGauged(Event, frozen=True, kw_only=True, gc=False):
+    """(seconds of processor, bytes of memory) of each process that the host could be asked of."""
+
+    key: int
+    usage: dict[int, tuple[float, int]]

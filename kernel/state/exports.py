@@ -270,8 +270,8 @@ class Exports:
         if held.users.issuperset(line.users) and held.scopes.issuperset(line.scopes):
             return None
         grant = m.Grant(agent=line.agent, users=line.users, scopes=line.scopes)
-        users, scopes = self._state.processes.grant(grant)
-        return ins.SaveGrant(call.key, line.agent, users, scopes)
+        self._state.identities.grant(grant)
+        return self._state.identities.save(call.key, line.agent)
 
     def saved(self, call: Call) -> None:
         """A group or a grant is durable."""

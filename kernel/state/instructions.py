@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from isovist.kernel.state.lessons import Planned
 from isovist.syscalls.ledger import Entry, Question
+from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import AnyReply, LearnSubmit, Record
 from isovist.syscalls.operations import Context, Op, Query, Selection
-from isovist.syscalls.records import Message, Stream, Submission, Tool, View
+from isovist.syscalls.records import Message, Stream, Submission, Tool, ToolRule, View
 
 
 class Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -124,11 +127,37 @@ class StartProcess(Instruction, frozen=True, gc=False):
     cwd: str
     stdio_of: int
     """The channel whose handed-over descriptors become its standard streams; 0: none."""
+    user: str = ""
+    lineage: str = ""
+    mounts: tuple[tuple[str, str], ...] = ()
+    """(absolute path, ``ro`` or ``rw``) of what it may see of the host beside its workspace."""
+    quotas: dict[str, int] = {}
 
 
 class KillProcess(Instruction, frozen=True, gc=False):
     pid: int
     why: str
+
+
+class SignalProcess(Instruction, frozen=True, gc=False):
+    """Stop it where it stands and let its channel be patient, let it go on, or ask it to end (one
+    that is stopped then goes on, since it could not end otherwise)."""
+
+    pid: int
+    what: Literal["stop", "continue", "terminate"]
+
+
+class NiceProcess(Instruction, frozen=True, gc=False):
+    """Set what the host gives it beside others: 0, the most, to 19."""
+
+    pid: int
+    nice: int
+
+
+class GaugeProcesses(Instruction, frozen=True, gc=False):
+    """Ask the host what each living process takes; send ``ProcessesGauged``."""
+
+    key: int
 
 
 class WakeAt(Instruction, frozen=True, gc=False):
@@ -173,6 +202,20 @@ class SaveGrant(Instruction, frozen=True, gc=False):
     agent: str
     users: tuple[str, ...]
     scopes: tuple[str, ...]
+    mail: tuple[str, ...] = ()
+    tools: tuple[ToolRule, ...] = ()
+
+
+class SaveApproval(Instruction, frozen=True, gc=False):
+    """Make durable, together, an agent's approval (``None``: it has none) and its grants as they
+    now stand, then send ``Saved`` for the ``key`` of ``grant``."""
+
+    grant: SaveGrant
+    approval: Approval | None
+
+    @property
+    def key(self) -> int:
+        return self.grant.key
 
 
 class Owned(Instruction, frozen=True, gc=False):

@@ -200,7 +200,8 @@ class Memory:
         """The audience of a new unit. Whatever is missing, unknown or not granted is private,
         and the second value says why (promise ``private.default``)."""
         who = channel.who
-        return self._state.sharing.audience(who, request.scope, user, who.agent, request.stream)
+        scope = request.scope if request.scope is not None else who.scope or None
+        return self._state.sharing.audience(who, scope, user, who.agent, request.stream)
 
     def _committed(self, event: ev.Committed) -> None:
         outcome = event.outcome

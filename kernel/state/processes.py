@@ -1,101 +1,41 @@
-"""Processes and principals: whoami, sessions, grants, spawn, wait, kill, exit, list.
+"""The table of processes: spawn, wait, kill, exit, list.
 
-Rights only narrow: a process that an agent spawns is an instance of that same agent and serves
-the user that the agent serves; only the operator starts programs as other agents.
+What a spawned process may be and do is settled in :mod:`isovist.kernel.state.spawning`, what is
+done for a running one in :mod:`isovist.kernel.state.supervision`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
-from unicodedata import normalize
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.users import EVERY, OPERATOR, Principal
+from isovist.kernel.state.process import STDERR, Care, Entry
+from isovist.kernel.state.spawning import plan
+from isovist.kernel.state.users import Principal
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, error
-from isovist.syscalls.names import check_name
 from isovist.syscalls.records import Process
 
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
 
-STDERR = 16 * 1024
-"""Characters of standard error that are kept of each process."""
-LAST_WORDS, LINES = 1024, 20
-"""Characters and lines of it that a record shows."""
+MS = 1_000_000
 LINGERED = "did not end after its exit"
 EXIT_GRACE = 5_000_000_000
 """Nanoseconds that a process may live on after it has said exit."""
 MAX_PROCESSES, MAX_OF_AGENT = 1024, 64
-"""Living processes in all, and of what one agent has spawned; the operator may use the last 64
-places when agents have used up the others."""
+"""Living processes in all, and of those that descend from instances of one agent; the operator may
+use the last 64 places when agents have used up the others."""
 
 
-@dataclass(slots=True)
-class Entry:
-    """One process, from its request to its exit and for some time after.
-
-    Invariant: ``status`` is set iff ``state`` is ``exited``.
-    """
-
-    pid: int
-    agent: str
-    user: str
-    parent: int
-    program: str
-    state: str = "starting"
-    channel: int = 0
-    status: int | None = None
-    revoked: bool = False
-    """True once ``user`` was taken from its agent before its channel was there."""
-    said: int | None = None
-    """The status that it gave with ``exit``."""
-    reason: str = ""
-    ended_by: str = ""
-    stderr: str = ""
-    calls: int = 0
-    spawner: int = 0
-    waiters: set[int] = field(default_factory=set)
-    followers: set[int] = field(default_factory=set)
-
-    def record(self) -> Process:
-        return Process(
-            pid=self.pid,
-            agent=self.agent,
-            user=self.user,
-            state=self.state,  # type: ignore[arg-type] # one of the record's three words
-            parent=self.parent,
-            program=self.program,
-            status=self.status,
-            reason=self.reason,
-            stderr=self.last_words() if self.state == "exited" else (),
-            calls=self.calls,
-        )
-
-    def last_words(self) -> tuple[str, ...]:
-        """The end of its standard error, short enough that a thousand of them fit one reply."""
-        lines = self.stderr[-LAST_WORDS:].splitlines()[-LINES:]
-        return tuple(printable(line) for line in lines)
-
-
-def printable(line: str) -> str:
-    """``line`` fit for a terminal: control characters, which could move its cursor or change its
-    title, become U+FFFD."""
-    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line)
-
-
-def agent_name(program: str) -> str:
-    """The default agent name of a program: a script's stem, a class's name, or the name itself,
-    in Unicode form NFC (file systems hold others)."""
-    if program.endswith(".py") or "/" in program:
-        name = program.rpartition("/")[2].removesuffix(".py")
-    else:
-        name = program.rpartition(":")[2]
-    return normalize("NFC", name)
+def _above(entry: Entry) -> Iterator[Principal]:
+    """Those that a process descends from."""
+    return islice(entry.who.line(), 1, None)
 
 
 class Processes:
@@ -103,13 +43,12 @@ class Processes:
         self._state = state
         self._table: dict[int, Entry] = {}
         self._exited: list[int] = []
+        self._killing: dict[int, dict[int, bool]] = {}
+        """By kill: the processes that it aims at, and whether each is gone."""
         self._last_pid = 0
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
         return {
-            m.Whoami: self._whoami,
-            m.SessionOpen: self._session_open,
-            m.Grant: self._grant,
             m.Spawn: self._spawn,
             m.WaitPid: self._wait,
             m.Kill: self._kill,
@@ -123,157 +62,120 @@ class Processes:
             ev.SpawnFailed: self._spawn_failed,
             ev.Exited: self._exited_event,
             ev.Stderr: self._stderr,
+            ev.ProcessesGauged: self._gauged,
         }
-
-    # -- who
-
-    def _whoami(self, channel: Channel, frame: int, request: m.Whoami) -> None:
-        who, users = channel.who, self._state.users
-        resolved = users.resolve(who, request.user)
-        grants = users.grants(who.agent)
-        self._state.reply(
-            channel,
-            frame,
-            m.Identity(
-                agent=who.agent,
-                user=resolved.user,
-                rule=resolved.rule,
-                pid=channel.pid,
-                operator=who.operator,
-                users=tuple(sorted({*grants.users, *([who.bound] if who.bound else [])})),
-                scopes=tuple(sorted({"pair", "user", *grants.scopes})),
-            ),
-        )
-
-    def _session_open(self, channel: Channel, frame: int, request: m.SessionOpen) -> None:
-        if request.user is None:
-            raise CallerError("user is missing", field="user")
-        resolved = self._state.users.resolve(channel.who, request.user)
-        sessions = channel.who.sessions
-        if request.replace:
-            sessions.clear()
-        if resolved.user not in sessions:
-            if len(sessions) >= 1024:
-                raise CallerError("1024 sessions are open, the limit", errno=Errno.EAGAIN)
-            sessions.append(resolved.user)
-        self._state.reply(channel, frame, m.SessionOpened(user=resolved.user, rule=resolved.rule))
-
-    def _grant(self, channel: Channel, frame: int, request: m.Grant) -> None:
-        if not channel.who.operator:
-            raise CallerError("only the operator grants", errno=Errno.EPERM)
-        self._check_grant(request)
-        call = self._state.open(channel, frame, request)
-        users, scopes = self.grant(request)
-        if request.revoke:
-            self._unbind(request.agent, set(request.users))
-        call.to(Step.LOOKUP, self._state.now)
-        self._state.emit(ins.SaveGrant(call.key, request.agent, users, scopes))
-
-    def _check_grant(self, request: m.Grant) -> None:
-        check_name(request.agent, "agent")
-        for user in request.users:
-            if user != EVERY:
-                check_name(user, "users")
-        self._state.sharing.check_grant(request.scopes, request.revoke)
-
-    def grant(self, request: m.Grant) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Grant or revoke, where that may be; gives the users and scopes that the agent then
-        holds."""
-        self._check_grant(request)
-        held = self._state.users.grant(
-            request.agent, set(request.users), set(request.scopes), request.revoke
-        )
-        return tuple(sorted(held.users)), tuple(sorted(held.scopes))
-
-    def _unbind(self, agent: str, users: set[str]) -> None:
-        """A revoked user is lost to running instances too, where they were spawned for it."""
-        for channel in self._state.channels.values():
-            who = channel.who
-            if who.agent == agent and (who.bound in users or EVERY in users):
-                who.bound = ""
-        for entry in self._table.values():
-            starting = entry.agent == agent and entry.state == "starting"
-            if starting and (entry.user in users or EVERY in users):
-                entry.revoked = True
-
-    def unbind(self, user: str) -> None:
-        """A forgotten user is lost to every running instance. Sessions and sightings stay: where
-        they named the user alone, a request must now name whom it is for, and what was meant for
-        one passes to nobody else."""
-        for agent in {c.who.agent for c in self._state.channels.values()} | {
-            entry.agent for entry in self._table.values()
-        }:
-            self._unbind(agent, {user})
 
     # -- life
 
     def _spawn(self, channel: Channel, frame: int, request: m.Spawn) -> None:
-        who, resolved = channel.who, None
-        name = request.agent or agent_name(request.program)
-        if not request.program or "\0" in request.program or len(request.program) > 4096:
-            raise CallerError("program must have 1 to 4096 characters", field="program")
-        if len(request.args) > 256 or any("\0" in a or len(a) > 65536 for a in request.args):
-            raise CallerError("args takes at most 256 strings without NUL", field="args")
-        if who.operator:
-            check_name(name, "agent")
-            if name == OPERATOR:
-                raise CallerError(
-                    f"{OPERATOR!r} is nobody's name but the operator's; give another",
-                    field="agent",
-                )
-            user = request.user or ""
-            if request.user is not None:
-                check_name(user, "user")
-        else:
-            if request.agent not in ("", who.agent):
-                raise CallerError(
-                    "an agent spawns instances of itself only", errno=Errno.EPERM, field="agent"
-                )
-            name = who.agent
-            resolved = self._state.users.resolve(who, request.user)
-            user = resolved.user
-        if request.stdio and channel.pid:
+        made = plan(self._state, channel, request)
+        self._check_room(channel.who)
+        key = (made.who.agent, made.user, request.lineage)
+        if request.lineage and any((e.agent, e.user, e.who.lineage) == key for e in self._living()):
             raise CallerError(
-                "stdio can be handed over at the socket door only",
-                errno=Errno.EPERM,
-                field="stdio",
+                "a living process does the work of that lineage",
+                errno=Errno.EEXIST,
+                field="lineage",
             )
-        self._check_room(who)
-        call = self._state.open(channel, frame, request, resolved)
+        call = self._state.open(channel, frame, request, made.resolved)
+        entry = self.enter(
+            Entry(
+                0,
+                made.who,
+                made.user,
+                channel.pid,
+                made.program,
+                request.args,
+                made.cwd,
+                request.fresh,
+                made.care,
+                spawner=call.key,
+            )
+        )
+        call.to(Step.SPAWN, self._state.now, made.program)
+        self.start(entry, channel.number if request.stdio else 0)
+
+    def enter(self, entry: Entry) -> Entry:
+        """Give a new process its number."""
         self._last_pid += 1
-        entry = Entry(self._last_pid, name, user, channel.pid, request.program)
-        entry.spawner = call.key
+        entry.pid = entry.who.pid = self._last_pid
+        entry.who.lineage = entry.who.lineage or self._state.opaque(
+            "p", self._state.boot, entry.pid
+        )
         self._table[entry.pid] = entry
-        call.to(Step.SPAWN, self._state.now, request.program)
+        return entry
+
+    def start(self, entry: Entry, stdio_of: int = 0) -> None:
         self._state.emit(
             ins.StartProcess(
                 entry.pid,
-                name,
-                request.program,
-                request.args,
-                request.fresh,
-                request.cwd,
-                channel.number if request.stdio else 0,
+                entry.agent,
+                entry.program,
+                entry.args,
+                entry.fresh,
+                entry.cwd,
+                stdio_of,
+                entry.user,
+                entry.who.lineage,
+                entry.care.mounts,
+                dict(entry.who.rights.quotas),
             )
         )
 
+    def _living(self) -> list[Entry]:
+        return [entry for entry in self._table.values() if entry.state != "exited"]
+
     def _check_room(self, who: Principal) -> None:
         """Raise ``EAGAIN`` where one more process would be too many."""
-        living = [entry for entry in self._table.values() if entry.state != "exited"]
+        living = self._living()
         limit, have = MAX_PROCESSES, len(living)
         if not who.operator:
-            own = sum(entry.agent == who.agent and entry.parent != 0 for entry in living)
+            above = [{(one.pid, one.agent) for one in _above(entry)} for entry in living]
+            own = sum(any(agent == who.agent for _, agent in line) for line in above)
             if own >= MAX_OF_AGENT:
                 limit, have = MAX_OF_AGENT, own
             else:
                 limit = MAX_PROCESSES - MAX_OF_AGENT
+            for one in who.line():
+                if one.children is not None:
+                    has = sum((one.pid, one.agent) in line for line in above)
+                    if has >= one.children:
+                        raise CallerError(
+                            f"{has} processes descend from process {one.pid}, the limit of its "
+                            "manifest",
+                            errno=Errno.EAGAIN,
+                        )
         if have >= limit:
             raise CallerError(f"{have} processes run, the limit", errno=Errno.EAGAIN)
 
-    def bound_user(self, pid: int) -> tuple[str, bool]:
-        """The user that process ``pid`` was spawned for, and whether that was revoked since."""
+    # -- what others ask
+
+    def entries(self) -> list[Entry]:
+        """All that are remembered, by number."""
+        return list(self._table.values())
+
+    def entry(self, pid: int) -> Entry | None:
+        return self._table.get(pid)
+
+    def care(self, pid: int) -> Care:
+        """What is seen to for process ``pid``; of one that there is not, nothing."""
         entry = self._table.get(pid)
-        return (entry.user, entry.revoked) if entry else ("", False)
+        return entry.care if entry else Care()
+
+    def principal(self, event: ev.Attached) -> Principal:
+        """Who a channel is that has just opened."""
+        entry = self._table.get(event.pid)
+        if entry is None or event.operator or entry.agent != event.agent:
+            return Principal(event.agent, operator=event.operator, pid=event.pid)
+        return entry.who
+
+    def generations(self) -> list[list[int]]:
+        """The living processes, those whom others spawned before these: in this order they end
+        with the kernel."""
+        found: dict[int, list[int]] = {}
+        for entry in self._living():
+            found.setdefault(sum(1 for _ in entry.who.line()), []).append(entry.pid)
+        return [found[depth] for depth in sorted(found, reverse=True)]
 
     def attached(self, pid: int, channel: int) -> None:
         if pid in self._table:
@@ -284,6 +186,7 @@ class Processes:
         if entry is None or entry.state != "starting":
             return
         entry.state = "running"
+        self._state.supervision.running(entry)
         call = self._state.calls.get(entry.spawner)
         if call is not None:
             who = call.resolved
@@ -293,9 +196,9 @@ class Processes:
                     pid=entry.pid, user=entry.user, rule=who.rule if who and entry.user else ""
                 ),
             )
-        else:
+        elif entry.spawner:
             # Nobody has its number, so nobody could ever end it.
-            entry.ended_by = "its spawner gave up"
+            entry.ended_by, entry.by_hand = "its spawner gave up", True
             self._state.emit(ins.KillProcess(entry.pid, entry.ended_by))
 
     def _spawn_failed(self, event: ev.SpawnFailed) -> None:
@@ -303,7 +206,9 @@ class Processes:
         if entry is None or entry.state != "starting":
             return
         call = self._state.calls.get(entry.spawner)
-        self._end(entry, 127, event.message)
+        # Whom its spawner is told of is not started anew: it may mend what is wrong.
+        entry.by_hand = entry.by_hand or call is not None
+        self.end(entry, 127, event.message)
         if call is not None:
             self._state.fail(call, error(event.errno, event.message, event.field))
 
@@ -314,20 +219,27 @@ class Processes:
         if event.stderr and not entry.stderr:
             entry.stderr = "\n".join(event.stderr)[-STDERR:]
         spawner = self._state.calls.get(entry.spawner)
+        entry.by_hand = entry.by_hand or spawner is not None
         # What it said counts where it then ended in peace, or was ended for lingering.
         lingered = entry.ended_by == LINGERED
         said = entry.said if event.status == 0 or lingered else None
         status = event.status if said is None else said
-        self._end(entry, status, entry.ended_by or event.reason)
+        self.end(entry, status, entry.ended_by or event.reason)
         if spawner is not None:
             self._state.fail(spawner, error(Errno.ENOEXEC, "the process ended while starting"))
 
-    def _end(self, entry: Entry, status: int, reason: str) -> None:
+    def end(self, entry: Entry, status: int, reason: str) -> None:
         entry.state, entry.status, entry.reason = "exited", status, reason
+        entry.paused = False
+        self._state.supervision.ended(entry)
         waiters, entry.waiters = sorted(entry.waiters), set()
         entry.followers.clear()
         for key in waiters:
-            self._state.finish(self._state.calls[key], m.Exited(process=entry.record()))
+            call = self._state.calls[key]
+            if isinstance(call.request, m.Kill):
+                self._killed(call, entry)
+            else:
+                self._state.finish(call, m.Exited(process=self.record(entry)))
         self._exited.append(entry.pid)
         while len(self._exited) > self._state.limits.exited:
             forgotten = self._table.pop(self._exited.pop(0))
@@ -346,7 +258,7 @@ class Processes:
 
     # -- wait, kill, exit, list
 
-    def _reachable(self, channel: Channel, pid: int) -> Entry:
+    def reachable(self, channel: Channel, pid: int) -> Entry:
         """Process ``pid`` if the caller may know of it: the operator all, others descendants."""
         entry = self._table.get(pid)
         if entry is None or not (channel.who.operator or self._descends(entry, channel.pid)):
@@ -362,7 +274,7 @@ class Processes:
         return False
 
     def _wait(self, channel: Channel, frame: int, request: m.WaitPid) -> None:
-        entry = self._reachable(channel, request.pid)
+        entry = self.reachable(channel, request.pid)
         call = self._state.open(channel, frame, request)
         call.to(Step.EXIT, self._state.now, f"process {entry.pid}")
         if request.follow and entry.stderr:
@@ -370,17 +282,42 @@ class Processes:
         self._await_exit(call, entry, request.follow)
 
     def _kill(self, channel: Channel, frame: int, request: m.Kill) -> None:
-        entry = self._reachable(channel, request.pid)
+        if not 0 <= request.grace_ms <= 60_000:
+            raise CallerError("grace_ms must be 0 to 60000", field="grace_ms")
+        entry = self.reachable(channel, request.pid)
         call = self._state.open(channel, frame, request)
         call.to(Step.EXIT, self._state.now, f"process {entry.pid}")
-        if entry.state != "exited":
-            entry.ended_by = f"killed by {channel.who.agent}"
-            self._state.emit(ins.KillProcess(entry.pid, entry.ended_by))
-        self._await_exit(call, entry, False)
+        aims = [entry, *(self.descendants(entry) if request.tree else ())]
+        aims = [one for one in aims if one.state != "exited"]
+        if not aims:
+            self._state.finish(call, m.Exited(process=self.record(entry)))
+            return
+        self._killing[call.key] = {one.pid: False for one in aims}
+        for one in aims:
+            one.waiters.add(call.key)
+        by = channel.who.agent
+        # The youngest first: a parent must not take the end of its child for a failure.
+        for one in reversed(aims):
+            self._state.chronicle.note("kill", by, one.agent, pid=one.pid, grace=request.grace_ms)
+            self._state.supervision.stop(one, by, request.grace_ms * MS)
+
+    def _killed(self, call: Call, entry: Entry) -> None:
+        """One of those that a kill aims at is gone; it is answered with the last."""
+        aims = self._killing[call.key]
+        aims[entry.pid] = True
+        first = self._table.get(call.request.pid) if isinstance(call.request, m.Kill) else None
+        if all(aims.values()) and first is not None:
+            left = tuple(e.pid for e in self.descendants(first) if e.state != "exited")
+            shown = m.Exited(process=self.record(first), ended=tuple(sorted(aims)), left=left)
+            self._state.finish(call, shown)
+
+    def descendants(self, entry: Entry) -> list[Entry]:
+        """Those that it spawned, and that these spawned, by number."""
+        return [e for e in self._table.values() if self._descends(e, entry.pid)]
 
     def _await_exit(self, call: Call, entry: Entry, follow: bool) -> None:
         if entry.state == "exited":
-            self._state.finish(call, m.Exited(process=entry.record()))
+            self._state.finish(call, m.Exited(process=self.record(entry)))
             return
         entry.waiters.add(call.key)
         if follow:
@@ -394,18 +331,41 @@ class Processes:
         entry = self._table.get(channel.pid)
         if entry is not None:
             entry.said = request.status
-            self._state.timer(self._state.now + EXIT_GRACE, 0, str(channel.pid))
+            self._state.timer(self._state.now + EXIT_GRACE, 0, f"lingers {channel.pid}")
 
-    def woken(self, pid: str) -> None:
+    def lingers(self, pid: int) -> None:
         """A process that said exit has had its time."""
-        entry = self._table.get(int(pid))
+        entry = self._table.get(pid)
         if entry is not None and entry.state != "exited":
             entry.ended_by = LINGERED
             self._state.emit(ins.KillProcess(entry.pid, entry.ended_by))
 
+    # -- list
+
+    def record(self, entry: Entry) -> Process:
+        children = sum(e.parent == entry.pid for e in self._living())
+        return entry.record(children)
+
     def _list(self, channel: Channel, frame: int, request: m.ListProcesses) -> None:
+        if not request.usage:
+            self._state.reply(channel, frame, self._listed(channel, request, {}))
+            return
+        call = self._state.open(channel, frame, request)
+        call.to(Step.LOOKUP, self._state.now)
+        self._state.emit(ins.GaugeProcesses(call.key))
+
+    def _gauged(self, event: ev.ProcessesGauged) -> None:
+        call = self._state.calls.get(event.key)
+        if call is not None and isinstance(call.request, m.ListProcesses):
+            channel = self._state.channels[call.channel]
+            self._state.finish(call, self._listed(channel, call.request, event.usage))
+
+    def _listed(
+        self, channel: Channel, request: m.ListProcesses, usage: dict[int, tuple[float, int]]
+    ) -> m.Processes:
+        children = Counter(entry.parent for entry in self._living())
         shown = [
-            entry.record()
+            entry.record(children[entry.pid], usage.get(entry.pid, (None, None)))
             for entry in self._table.values()
             if (request.all or entry.state != "exited")
             and (
@@ -414,7 +374,7 @@ class Processes:
                 or self._descends(entry, channel.pid)
             )
         ]
-        self._state.reply(channel, frame, m.Processes(processes=tuple(shown)))
+        return m.Processes(processes=tuple(shown))
 
     def followers(self, pid: int) -> list[int]:
         """The channels to which the standard error of process ``pid`` is streamed."""
@@ -429,8 +389,10 @@ class Processes:
 
     def closed(self, call: Call) -> None:
         """A waiting call ends before the process does."""
-        if isinstance(call.request, m.WaitPid | m.Kill):
-            entry = self._table.get(call.request.pid)
+        aims = self._killing.pop(call.key, ())
+        pids = {call.request.pid} if isinstance(call.request, m.WaitPid) else set(aims)
+        for pid in pids:
+            entry = self._table.get(pid)
             if entry is not None:
                 entry.waiters.discard(call.key)
                 entry.followers.discard(call.key)
@@ -441,6 +403,8 @@ class Processes:
             assert not (entry.waiters and entry.state == "exited"), entry
             assert entry.followers <= entry.waiters, entry
             assert len(entry.stderr) <= STDERR
+            assert not entry.paused or entry.state == "running", entry
             for key in entry.waiters:
                 assert self._state.calls[key].step is Step.EXIT
+        assert self._killing.keys() <= self._state.calls.keys(), "a kill that nobody waits for"
         assert len(self._exited) <= self._state.limits.exited

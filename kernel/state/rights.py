@@ -15,16 +15,11 @@ from types import MappingProxyType
 
 import msgspec
 
+from isovist.syscalls.records import ToolRule
+
+__all__ = ["NO_QUOTAS", "UNBOUND", "Rights", "ToolRule"]
+
 NO_QUOTAS: Mapping[str, int] = MappingProxyType({})
-
-
-class ToolRule(msgspec.Struct, frozen=True):
-    """Tools that may be called: ``name`` is a pattern (``*``, ``?``, ``[…]``) over
-    ``SERVER.TOOL``; each of ``arguments`` is a pattern that the argument of that name must fit
-    (one that is no text is compared as JSON; one that is absent does not fit)."""
-
-    name: str
-    arguments: dict[str, str] = {}
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +32,8 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
 
     users: frozenset[str] | None = None
     scopes: frozenset[str] | None = None
+    mail: frozenset[str] | None = None
+    """Agents that mail may go to."""
     tools: tuple[tuple[ToolRule, ...], ...] = ()
     quotas: Mapping[str, int] = NO_QUOTAS
 
@@ -48,6 +45,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         return Rights(
             users=_meet(self.users, other.users),
             scopes=_meet(self.scopes, other.scopes),
+            mail=_meet(self.mail, other.mail),
             tools=(*self.tools, *(layer for layer in other.tools if layer not in self.tools)),
             quotas=MappingProxyType(quotas),
         )
@@ -57,6 +55,9 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
 
     def publishes(self, scope: str) -> bool:
         return self.scopes is None or scope in self.scopes
+
+    def mails(self, agent: str) -> bool:
+        return self.mail is None or agent in self.mail
 
     def calls(self, tool: str, arguments: Mapping[str, object]) -> bool:
         """True iff a rule of every layer fits ``SERVER.TOOL`` and its arguments."""

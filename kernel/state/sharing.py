@@ -59,8 +59,7 @@ class Sharing:
             if unknown := self._state.groups.unknown(to):
                 return f"there is no {unknown}"
         else:
-            held = self._state.users.grants(who.agent).scopes
-            if needed and not narrows and needed not in held:
+            if needed and not narrows and not self._state.users.may_publish(who, needed):
                 return f"no grant to publish to {needed} scope"
             if outside := self._outside(to, user, who.agent):
                 return outside
