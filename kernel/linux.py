@@ -16,10 +16,15 @@ from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWIPC = 0x08000000
 
 
 def _check(result: int, call: str) -> None:
@@ -28,9 +33,19 @@ def _check(result: int, call: str) -> None:
         raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
+    """``prctl(option, value, 0, 0, 0)``."""
     zero = ctypes.c_ulong(0)
     _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), "prctl")
+
+
+def syscall(number: int, *arguments: int, call: str) -> int:
+    """Syscall ``number``; ``call`` names it in the error."""
+    result: int = _syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
+    if result < 0:
+        failed = ctypes.get_errno()
+        raise OSError(failed, f"{call}: {os.strerror(failed)}")
+    return result
 
 
 def set_death_signal(number: signal.Signals) -> None:
@@ -38,12 +53,12 @@ def set_death_signal(number: signal.Signals) -> None:
 
     A parent that is already gone sends nothing: whoever calls this must notice that otherwise.
     """
-    _prctl(_PR_SET_PDEATHSIG, number)
+    prctl(_PR_SET_PDEATHSIG, number)
 
 
 def set_subreaper() -> None:
     """Make this process the parent of all orphans among its descendants."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def unshare_pids() -> None:
@@ -53,15 +68,41 @@ def unshare_pids() -> None:
     the group stay who they are. Raises :class:`OSError` (nothing has changed) where the host
     forbids both.
     """
+    _unshare(_CLONE_NEWPID)
+
+
+def unshare_all(*, network: bool) -> None:
+    """:func:`unshare_pids`, and our own System V memory and message queues; with ``network`` a
+    network of our own too, which has no way out."""
+    _unshare(_CLONE_NEWPID | _CLONE_NEWIPC | (_CLONE_NEWNET if network else 0))
+
+
+def _unshare(flags: int) -> None:
     uid, gid = os.geteuid(), os.getegid()
-    if _libc.unshare(_CLONE_NEWPID) == 0:
+    if _libc.unshare(flags) == 0:
         return
-    _check(_libc.unshare(_CLONE_NEWUSER | _CLONE_NEWPID), "unshare")
+    _check(_libc.unshare(_CLONE_NEWUSER | flags), "unshare")
     # An unmapped user only *looks* like nobody; its rights are the same. So this may fail.
     with contextlib.suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+
+
+class Namespace:
+    """This process's own PID namespace, in which a child may get one of its own."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+    def leave(self) -> None:
+        """The next child is process 1 of a new namespace below this one. Raises
+        :class:`OSError` where that is forbidden, or too many are there."""
+        _check(_libc.unshare(_CLONE_NEWPID), "unshare")
+
+    def back(self) -> None:
+        """Later children are of this namespace again."""
+        _check(_libc.setns(self._fd, _CLONE_NEWPID), "setns")
 
 
 def host_pid(pidfd: int) -> int:
@@ -130,6 +171,17 @@ def children() -> list[int]:
                 if int(rest.split()[1]) == mine:
                     found.append(int(name))
     return found
+
+
+def kill_children() -> None:
+    """Kill and reap children, and the orphans that this makes our children, until none is left
+    (:func:`set_subreaper`)."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for child in children():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(child, signal.SIGKILL)
+            os.wait()
 
 
 def send_message(sock: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
