@@ -19,6 +19,7 @@ BENCHES = {
     "answers": "whether what is in view reaches the model, and nothing else does",
     "crash": "whether what was acknowledged outlives kills, power cuts and failing disks",
     "crosslearn": "whether lessons reach whom they help, and nobody whom they expose",
+    "escape": "whether a hostile agent gets out of its process, by any of some hundred ways",
     "erase": "whether what was forgotten has left every file and index",
     "govern": "whether what may be known is found and nothing else: three public sets",
     "learners": "whether what learns runs with a model through a kernel, whatever that answers",

@@ -1,0 +1,45 @@
+"""The hostile agent: tries one way out, and says on standard error what came of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+
+from bench.escapes import (  # noqa: F401 # each lists its attempts
+    devices,
+    exhaustion,
+    files,
+    frames,
+    network,
+    processes,
+    programs,
+    spaces,
+    surface,
+    writing,
+)
+from bench.escapes.base import ATTEMPTS, Stopped, Target, name_of
+
+REPORT = "escape-report "
+_PR_SET_NAME = 15
+
+
+def main(name: str, target: str) -> None:
+    told = Target(**json.loads(target))
+    # Whatever survives is known by this.
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, told.nonce.encode(), 0, 0, 0)
+    gained, stopped = "", ""
+    try:
+        gained = ATTEMPTS[name].run(told)
+    except Stopped as e:
+        stopped = str(e)
+    except OSError as e:
+        stopped = name_of(e.errno or 0)
+    except MemoryError:
+        stopped = "ENOMEM"
+    except Exception as e:
+        stopped = f"{type(e).__name__}: {e}"
+    sys.stderr.write(
+        "\n" + REPORT + json.dumps({"gained": gained[:8000], "stopped": stopped}) + "\n"
+    )
+    sys.stderr.flush()
