@@ -16,6 +16,7 @@ from bench.report import CannotRun, Progress, Report, as_json, as_table
 from isovist.syscalls.errors import IsovistError
 
 BENCHES = {
+    "abuse": "whether agents without rules harm those with, and whether anything outlives a kernel",
     "answers": "whether what is in view reaches the model, and nothing else does",
     "crash": "whether what was acknowledged outlives kills, power cuts and failing disks",
     "crosslearn": "whether lessons reach whom they help, and nobody whom they expose",
