@@ -19,7 +19,8 @@ class Admin:
     """Carries out ``SaveGrant``, ``SaveApproval``, ``SaveGroup``, ``Measure``, ``Meter`` and
     ``Backup``;
     ``fail(key, error)`` ends a call whose work failed, ``flush`` hands the waiting audit records to
-    the writer."""
+    the writer. ``first`` is done in the writer's thread before anything is saved, and nothing is
+    where that fails: no grant without its line in the chronicle."""
 
     def __init__(
         self,
@@ -32,9 +33,10 @@ class Admin:
         dispatch: Callable[[ev.Event], None],
         fail: Callable[[int, Exception], None],
         flush: Callable[[], None],
+        first: Callable[[], None],
     ) -> None:
         self._store, self._writer, self._nursery = store, writer, nursery
-        self._figures, self._flush = figures, flush
+        self._figures, self._flush, self._first = figures, flush, first
         self._now, self._dispatch, self._fail = now, dispatch, fail
 
     def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
@@ -53,13 +55,17 @@ class Admin:
         }
 
     def _save(self, key: int, work: Callable[[], None]) -> None:
+        def both() -> None:
+            self._first()
+            work()
+
         def then(e: Exception | None) -> None:
             if e is None:
                 self._dispatch(ev.Saved(now=self._now(), key=key))
             else:
                 self._fail(key, e)
 
-        self._writer.run(work, then)
+        self._writer.run(both, then)
 
     def _measure(self, i: ins.Measure) -> None:
         self._dispatch(ev.Measured(now=self._now(), key=i.key, figures=self._figures()))

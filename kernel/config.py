@@ -82,6 +82,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.state / "isovist.db"
 
     @property
+    def chronicle(self) -> Path:
+        """The hash-chained log of who was granted and did what."""
+        return self.state / "chronicle.log"
+
+    @property
     def snapshots(self) -> Path:
         """Where models' states of conversations lie; a scrub empties it, as they may hold all."""
         return self.state / "snapshots"

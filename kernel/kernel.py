@@ -23,6 +23,7 @@ import trio
 from isovist.kernel.admin import Admin
 from isovist.kernel.audit import Records
 from isovist.kernel.channels import Channel, Pipes, Socket
+from isovist.kernel.chronicle import Chronicle
 from isovist.kernel.config import Config, Settings
 from isovist.kernel.contexts import Contexts, sweep
 from isovist.kernel.door import Door
@@ -49,6 +50,7 @@ from isovist.kernel.state.lessons import LEARNER
 from isovist.kernel.upkeep import Upkeep
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
+from isovist.storage import chronicle
 from isovist.storage.backend import Owed
 from isovist.storage.indexed import Tuning
 from isovist.storage.store import Store
@@ -115,9 +117,7 @@ class Kernel:
             ins.Audit: lambda i: self.records.add(i.record, self.now()),
             ins.Lookup: self._lookup,
             ins.Report: lambda i: log.error("broken rule", rule=i.message, story=i.story),
-            ins.Chain: lambda i: log.info(
-                "chronicle", kind=i.kind, actor=i.actor, subject=i.subject
-            ),
+            ins.Chain: lambda i: self.chronicle.add(i),
             ins.Postponed: lambda i: log.warning("learning waits", submission=i.id, why=i.why),
         }
 
@@ -156,6 +156,8 @@ class Kernel:
                 if restored:
                     gc.collect()
                     gc.freeze()
+                file = chronicle.Chronicle(self.config.chronicle, self.store)
+                amiss = file.open()
                 sweep(self.config.snapshots, self.store.context_ids())
                 specs = self._specs if self._specs is not None else available(self.config)
                 check_named(specs, _named(self.config.settings))
@@ -163,7 +165,14 @@ class Kernel:
                     self._door = Door(self.config)
                 async with trio.open_nursery() as nursery:
                     self._nursery = nursery
+                    self.chronicle = Chronicle(file, self.writer, nursery)
                     self._boot(restored, specs)
+                    if amiss:
+                        log.error("the chronicle is not as it was left", **amiss)
+                        at, detail = time.time_ns(), tuple(sorted(amiss.items()))
+                        self.chronicle.add(
+                            ins.Chain("recovered", "kernel", "chronicle", at, (), detail)
+                        )
                     task_status.started()
                     try:
                         await self._loop()
@@ -288,6 +297,7 @@ class Kernel:
             dispatch=self.dispatch,
             fail=self._fail_work,
             flush=self.records.flush,
+            first=self.chronicle.flush,
         )
         self._do |= self.memory.instructions()
         self._do |= self.rendering.instructions()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from isovist.storage.agents import Permissions
+from isovist.storage.chronicle import Head
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
+from isovist.storage.holdings import SetLimits
 from isovist.storage.learning import Filed, Source, Work
 from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.ledger import Entry, Question
@@ -15,6 +17,7 @@ from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
+    Held,
     Lapsed,
     Op,
     Outcome,
@@ -112,6 +115,33 @@ class Backend(Protocol):
         ...
 
     def groups(self) -> Groups: ...
+
+    # -- quotas
+
+    def holdings(self) -> tuple[Held, ...]:
+        """What each pair has stored."""
+        ...
+
+    def save_limits(self, axis: str, name: str, figures: Mapping[str, int]) -> None:
+        """Limits that are set for an agent or a user from now on; nothing removes them."""
+        ...
+
+    def limits(self) -> SetLimits: ...
+
+    # -- the chronicle
+
+    def head(self) -> Head:
+        """The last line of the chronicle that the store knows of."""
+        ...
+
+    def save_head(self, head: Head) -> None:
+        """A line is in the chronicle; may come to disk with a later write alone."""
+        ...
+
+    def pseudonyms(self, users: Collection[str]) -> dict[str, str]:
+        """Under which names these users stand in the chronicle; drawn where there is none, and
+        gone with :meth:`purge`."""
+        ...
 
     # -- contexts
 

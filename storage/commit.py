@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from isovist.storage import forward, learning, life, texts
+from isovist.storage import forward, holdings, learning, life, texts
 from isovist.storage.changes import NEVER, Change, Piece
 from isovist.storage.chunks import Span, dated
 from isovist.storage.guard import clean_op
@@ -41,6 +41,7 @@ from isovist.syscalls.operations import (
     NEXT_ROUND,
     Drop,
     Expire,
+    Held,
     Move,
     Op,
     Outcome,
@@ -95,6 +96,7 @@ class Commit:
         outcomes = [self._one(op) for op in ops]
         self._count(ops)
         self.tally.flush(self._db)
+        holdings.add(self._db, (held for change in self.changes for held in change.outcome.held))
         return outcomes
 
     def _one(self, op: Op) -> Outcome:
@@ -129,16 +131,17 @@ class Commit:
         if isinstance(op, Put):
             return self._put(op, pid, draft)
         row = self._db.execute(
-            "SELECT uid, version, wrote, said_at FROM units WHERE id = ? AND pid = ?", (op.id, pid)
+            "SELECT uid, version, wrote, said_at, agent, user FROM units WHERE id = ? AND pid = ?",
+            (op.id, pid),
         ).fetchone()
         if row is None:
             there = self._db.execute("SELECT 1 FROM units WHERE id = ?", (op.id,)).fetchone()
             raise moved() if there else gone()
-        uid, version, wrote, said_at = row
+        uid, version, wrote, said_at, *owner = row
         if isinstance(op, Drop):
             if op.version not in (0, version):
                 raise stale(op.version, version)
-            return self._drop(op, pid, uid, version, draft)
+            return self._drop(op, pid, uid, version, owner, draft)
         if isinstance(op, Vectors):
             if outdated(op, version, wrote):
                 raise stale(op.version, version)
@@ -146,9 +149,9 @@ class Commit:
         if op.version != version:
             raise stale(op.version, version)
         if isinstance(op, Replace):
-            return self._replace(op, pid, uid, said_at, draft)
+            return self._replace(op, pid, uid, said_at, owner, draft)
         if isinstance(op, Move):
-            return self._move(op, pid, uid, draft)
+            return self._move(op, pid, uid, owner, draft)
         return self._expire(op, pid, uid)
 
     def _put(self, op: Put, pid: int, draft: Draft) -> Change:
@@ -206,7 +209,13 @@ class Commit:
         if imported and any(covers(partition, op.partition) for _, partition in newer):
             db.execute("UPDATE units SET twin = NULL WHERE uid = ?", (uid,))
         return Change(
-            outcome=Outcome(op=op, id=op.id, version=op.version, chunks=ready.chunks),
+            outcome=Outcome(
+                op=op,
+                id=op.id,
+                version=op.version,
+                chunks=ready.chunks,
+                held=(Held(op.agent, op.user, 1, len(op.text.encode())),),
+            ),
             pid=pid,
             uid=uid,
             pieces=self._index(pid, uid, ready, draft),
@@ -219,8 +228,11 @@ class Commit:
             prepared=ready,
         )
 
-    def _replace(self, op: Replace, pid: int, uid: int, said_at: int, draft: Draft) -> Change:
+    def _replace(
+        self, op: Replace, pid: int, uid: int, said_at: int, owner: list[str], draft: Draft
+    ) -> Change:
         db = self._db
+        more = len(op.text.encode()) - self._size(uid)
         ready = prepare(op.text, said_at)
         hash_ = bytes.fromhex(ready.hash)
         self._free_expired(uid, pid, hash_, op.stored_at)
@@ -240,7 +252,13 @@ class Commit:
         draft.add(pid, before, -1)
         db.execute("DELETE FROM chunks WHERE uid = ?", (uid,))
         return Change(
-            outcome=Outcome(op=op, id=op.id, version=op.version + 1, chunks=ready.chunks),
+            outcome=Outcome(
+                op=op,
+                id=op.id,
+                version=op.version + 1,
+                chunks=ready.chunks,
+                held=(Held(owner[0], owner[1], 0, more),),
+            ),
             pid=pid,
             uid=uid,
             rows=_rows(before),
@@ -264,8 +282,13 @@ class Commit:
             expires_at=op.expires_at,
         )
 
-    def _move(self, op: Move, pid: int, uid: int, draft: Draft) -> Change:
+    def _move(self, op: Move, pid: int, uid: int, owner: list[str], draft: Draft) -> Change:
         db = self._db
+        held: tuple[Held, ...] = ()
+        if op.owner is not None:
+            user, agent = op.owner
+            size = self._size(uid)
+            held = Held(owner[0], owner[1], -1, -size), Held(agent, user, 1, size)
         to_pid = self._pid(op.to)
         if to_pid == pid:
             raise nowhere()
@@ -273,13 +296,13 @@ class Commit:
             "SELECT hash, text, kind, said_at, expires_at FROM units WHERE uid = ?", (uid,)
         ).fetchone()
         self._free_expired(uid, to_pid, hash_, op.stored_at)
-        owner = op.owner or (None, None)
+        new = op.owner or (None, None)
         try:
             db.execute(
                 "UPDATE units SET pid = ?, seq = ?, wrote = ?, version = version + 1, born_at = ?,"
                 " stored_at = ?, user = coalesce(?, user), agent = coalesce(?, agent)"
                 " WHERE uid = ?",
-                (to_pid, op.to_seq, op.to_seq, op.stored_at, op.stored_at, *owner, uid),
+                (to_pid, op.to_seq, op.to_seq, op.stored_at, op.stored_at, *new, uid),
             )
         except sqlite3.IntegrityError:
             raise twin() from None
@@ -295,7 +318,7 @@ class Commit:
             whole = texts.unpack(text)
             lacking = tuple(dated(span.cut(whole), said_at) for span in spans)
         return Change(
-            outcome=Outcome(op=op, id=op.id, version=op.version + 1, chunks=lacking),
+            outcome=Outcome(op=op, id=op.id, version=op.version + 1, chunks=lacking, held=held),
             pid=pid,
             uid=uid,
             to_pid=to_pid,
@@ -308,12 +331,15 @@ class Commit:
             vectors=vectors,
         )
 
-    def _drop(self, op: Drop, pid: int, uid: int, version: int, draft: Draft) -> Change:
+    def _drop(
+        self, op: Drop, pid: int, uid: int, version: int, owner: list[str], draft: Draft
+    ) -> Change:
         db = self._db
         if op.expired:
             lives = "SELECT 1 FROM units WHERE uid = ? AND coalesce(expires_at > ?, 1)"
             if db.execute(lives, (uid, op.stored_at)).fetchone():
                 raise not_expired()
+        held = (Held(owner[0], owner[1], -1, -self._size(uid)),)
         older, heirs = self._hand_down(uid)
         pieces = self._pieces(uid)
         draft.add(pid, pieces, -1)
@@ -322,7 +348,8 @@ class Commit:
         if op.receipt:
             life.ask(db, op.receipt, op.stored_at)
             life.add(db, op.receipt, op.id)
-        outcome = Outcome(op=op, id=op.id, version=version, heirs=tuple(heirs.values()))
+        gone = tuple(heirs.values())
+        outcome = Outcome(op=op, id=op.id, version=version, heirs=gone, held=held)
         return Change(
             outcome=outcome,
             pid=pid,
@@ -343,6 +370,11 @@ class Commit:
         return Change(outcome=outcome, pid=pid, uid=uid, rows=rows)
 
     # -- what several of them need
+
+    def _size(self, uid: int) -> int:
+        """Bytes of the text that is stored."""
+        row = self._db.execute(f"SELECT {texts.SIZE} FROM units WHERE uid = ?", (uid,)).fetchone()
+        return int(row[0])
 
     def _numbered(self, op: Put) -> Put:
         """``op`` as the next round of its session; without a session there is but round 0."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+from isovist.storage import holdings
 from isovist.storage.tally import recount
 from isovist.syscalls.errors import Errno, WorldError
 from isovist.syscalls.operations import Drop, Lapsed, Receipt
@@ -167,6 +168,7 @@ def differences(db: sqlite3.Connection) -> list[str]:
     for pid, *size in db.execute("SELECT pid, chunks, total FROM partitions"):
         if tuple(size) != sizes.get(pid, (0, 0)):
             told.append(f"partition {pid}: size {tuple(size)}, not {sizes.get(pid, (0, 0))}")
+    told += holdings.differences(db)
     for what, statement in _NONE.items():
         (count,) = db.execute(statement).fetchone()
         if count:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import nsmallest
 
 import msgspec
 
-from isovist.storage import learning, ledger
+from isovist.storage import chronicle, holdings, learning, ledger
 from isovist.storage.agents import Permissions
 from isovist.storage.backend import Grants, Groups, Owed
+from isovist.storage.chronicle import Head
 from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
 from isovist.storage.guard import clean_op
+from isovist.storage.holdings import SetLimits
 from isovist.storage.learned import KeepsLearning
 from isovist.storage.ledger import KeepsLedger
 from isovist.storage.prepared import Prepared, prepare
@@ -46,7 +48,7 @@ from isovist.storage.rules import (
     twin,
     without,
 )
-from isovist.storage.schema import LEARNING, LEDGER
+from isovist.storage.schema import CHRONICLE, HOLDINGS, LEARNING, LEDGER
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
@@ -55,6 +57,7 @@ from isovist.syscalls.operations import (
     Context,
     Drop,
     Expire,
+    Held,
     Lapsed,
     Move,
     Op,
@@ -104,7 +107,7 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         self._contexts: dict[tuple[str, str, str], Ready] = {}
         """By user, agent and name."""
         self._tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        for statement in (*LEARNING, *LEDGER):
+        for statement in (*LEARNING, *LEDGER, *CHRONICLE, *HOLDINGS):
             self._tables.execute(statement)
 
     @property
@@ -121,6 +124,7 @@ class MemoryStore(KeepsLearning, KeepsLedger):
             check(op)
             op, secrets = clean_op(op)
             outcome = self._do(op)
+            holdings.add(self._tables, outcome.held)
             return msgspec.structs.replace(outcome, secrets=secrets) if secrets else outcome
         except Exception as e:
             return msgspec.structs.replace(failed(op, e), secrets=secrets)
@@ -194,7 +198,8 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         ):
             self._free_twin(row)
         self._prepared[op.id, op.version] = prepared
-        return Outcome(op=op, id=op.id, version=op.version, chunks=prepared.chunks)
+        held = (Held(op.agent, op.user, 1, len(op.text.encode())),)
+        return Outcome(op=op, id=op.id, version=op.version, chunks=prepared.chunks, held=held)
 
     def _check_ring(self, op: Put) -> None:
         at: str = op.supersedes
@@ -234,12 +239,15 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         with self._learning(write=True):  # either may refuse
             self._enter(op.id, op)
             self._stand_for(row, row.put, prepared.hash, op.stored_at)
+        more = len(op.text.encode()) - len(row.put.text.encode())
+        row.put = msgspec.structs.replace(row.put, text=op.text)
         row.version += 1
         row.wrote = op.seq
         row.prepared = prepared
         row.embedded = False
         self._prepared[op.id, row.version] = prepared
-        return Outcome(op=op, id=op.id, version=row.version, chunks=prepared.chunks)
+        held = (Held(row.put.agent, row.put.user, 0, more),)
+        return Outcome(op=op, id=op.id, version=row.version, chunks=prepared.chunks, held=held)
 
     def _expire(self, op: Expire, row: _Row) -> Outcome:
         row.version += 1
@@ -254,11 +262,17 @@ class MemoryStore(KeepsLearning, KeepsLedger):
             put = msgspec.structs.replace(put, user=op.owner[0], agent=op.owner[1])
         self._stand_for(row, put, row.prepared.hash, op.stored_at)
         learning.touch(self._tables, op.id)
+        held: tuple[Held, ...] = ()
+        if op.owner is not None:
+            size = len(put.text.encode())
+            held = (
+                Held(row.put.agent, row.put.user, -1, -size), Held(put.agent, put.user, 1, size),
+            )  # fmt: skip
         row.version += 1
         row.wrote = op.to_seq
         row.put = put
         chunks = () if row.embedded else row.prepared.chunks
-        return Outcome(op=op, id=op.id, version=row.version, chunks=chunks)
+        return Outcome(op=op, id=op.id, version=row.version, chunks=chunks, held=held)
 
     def _drop(self, op: Drop, row: _Row) -> Outcome:
         if op.expired and _lives(row.put, op.stored_at):
@@ -273,7 +287,8 @@ class MemoryStore(KeepsLearning, KeepsLedger):
             self._receipts[op.receipt] = Receipt(
                 id=op.receipt, asked_at=asked, issued_at=0, units=(*units, op.id)
             )
-        return Outcome(op=op, id=op.id, version=row.version, heirs=heirs)
+        held = (Held(row.put.agent, row.put.user, -1, -len(row.put.text.encode())),)
+        return Outcome(op=op, id=op.id, version=row.version, heirs=heirs, held=held)
 
     def _enter(self, id_: str, op: Put | Replace) -> None:
         """Before anything else changes: this may be refused."""
@@ -408,6 +423,24 @@ class MemoryStore(KeepsLearning, KeepsLedger):
     def groups(self) -> Groups:
         return dict(sorted(self._groups.items()))
 
+    def holdings(self) -> tuple[Held, ...]:
+        return holdings.held(self._tables)
+
+    def save_limits(self, axis: str, name: str, figures: Mapping[str, int]) -> None:
+        holdings.save_limits(self._tables, axis, name, figures)
+
+    def limits(self) -> SetLimits:
+        return holdings.limits(self._tables)
+
+    def head(self) -> Head:
+        return chronicle.head(self._tables)
+
+    def save_head(self, head: Head) -> None:
+        chronicle.save_head(self._tables, head)
+
+    def pseudonyms(self, users: Collection[str]) -> dict[str, str]:
+        return chronicle.pseudonyms(self._tables, users)
+
     def save_context(self, ready: Ready, most: int, most_bytes: int) -> str:
         context = ready.context
         key = context.user, context.agent, context.name
@@ -474,6 +507,8 @@ class MemoryStore(KeepsLearning, KeepsLedger):
             del self._contexts[key]
         learning.forget_user(self._tables, user)
         ledger.forget_user(self._tables, user)
+        chronicle.forget_user(self._tables, user)
+        holdings.forget_user(self._tables, user)
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))

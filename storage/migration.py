@@ -7,7 +7,7 @@ import sqlite3
 
 import numpy as np
 
-from isovist.storage import life, schema
+from isovist.storage import holdings, life, schema
 from isovist.storage.indexing import index_again
 
 
@@ -32,6 +32,9 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
         if found < 6:
             for statement in (*schema.AGENTS, *schema.LEDGER):
                 db.execute(statement)
+            for statement in (*schema.CHRONICLE, *schema.HOLDINGS):
+                db.execute(statement)
+            holdings.count(db)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")
     except BaseException:

@@ -151,6 +151,39 @@ LEDGER = (
 ) WITHOUT ROWID""",
 )
 
+CHRONICLE = (
+    # What the store knows of the file of the chronicle: the last line of each append, and where it
+    # ends.
+    """CREATE TABLE heads (
+    number INTEGER PRIMARY KEY,
+    hash   BLOB NOT NULL,
+    end    INTEGER NOT NULL
+)""",
+    # Under which name a user stands in it. Without its line nobody can tell who that is.
+    """CREATE TABLE pseudonyms (
+    user TEXT PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) WITHOUT ROWID""",
+)
+
+HOLDINGS = (
+    # How many units a pair has, and the bytes of their texts; no row is of none.
+    """CREATE TABLE holdings (
+    user  TEXT NOT NULL,
+    agent TEXT NOT NULL,
+    units INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY (user, agent)
+) WITHOUT ROWID""",
+    # Limits that the operator has set while a kernel ran.
+    """CREATE TABLE quotas (
+    axis    TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    figures BLOB NOT NULL,
+    PRIMARY KEY (axis, name)
+) WITHOUT ROWID""",
+)
+
 # Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
 MEMORY = (
     # A partition is a key of two axes, in columns of their own and never joined, so that the
@@ -340,7 +373,7 @@ def create(db: sqlite3.Connection) -> None:
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
             single = (META, RECORDS, GRANTS, CONTEXTS)
-            for statement in (*single, *AGENTS, *LEARNING, *LEDGER, *MEMORY):
+            for statement in (*single, *AGENTS, *LEARNING, *LEDGER, *CHRONICLE, *HOLDINGS, *MEMORY):
                 db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")

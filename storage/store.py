@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -22,8 +22,10 @@ import msgspec
 
 from isovist.storage import (
     agents,
+    chronicle,
     contexts,
     gaps,
+    holdings,
     indexing,
     learning,
     ledger,
@@ -37,10 +39,12 @@ from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.backup import backup
 from isovist.storage.blas import one_thread
 from isovist.storage.changes import Change
+from isovist.storage.chronicle import Head
 from isovist.storage.commit import Commit
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.engines import Engine, Job, WholeEngine
+from isovist.storage.holdings import SetLimits
 from isovist.storage.indexed import USUAL, IndexedEngine, Tuning
 from isovist.storage.learned import KeepsLearning
 from isovist.storage.ledger import KeepsLedger
@@ -53,6 +57,7 @@ from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
     Context,
     Drop,
+    Held,
     Lapsed,
     Op,
     Outcome,
@@ -324,6 +329,8 @@ class Store(KeepsLearning, KeepsLedger):
                 life.ask(self._db, receipt, now)
                 registers.forget_user(self._db, user, {drop.id for drop in drops})
                 contexts.forget_user(self._db, user)
+                chronicle.forget_user(self._db, user)
+                holdings.forget_user(self._db, user)
                 learning.forget_user(self._db, user)
                 ledger.forget_user(self._db, user)
 
@@ -434,6 +441,35 @@ class Store(KeepsLearning, KeepsLedger):
     def groups(self) -> Groups:
         with self._typed():
             return registers.groups(self._reader)
+
+    # -- quotas
+
+    def holdings(self) -> tuple[Held, ...]:
+        with self._typed():
+            return holdings.held(self._reader)
+
+    def save_limits(self, axis: str, name: str, figures: Mapping[str, int]) -> None:
+        with self._lock, self._typed(), self._transaction():
+            holdings.save_limits(self._db, axis, name, figures)
+
+    def limits(self) -> SetLimits:
+        with self._typed():
+            return holdings.limits(self._reader)
+
+    # -- the chronicle
+
+    def head(self) -> Head:
+        with self._typed():
+            return chronicle.head(self._reader)
+
+    def save_head(self, head: Head) -> None:
+        # The file of the chronicle is flushed: what the store knows of it may come later.
+        with self._lock, self._typed(), self._transaction(flushed=False):
+            chronicle.save_head(self._db, head)
+
+    def pseudonyms(self, users: Collection[str]) -> dict[str, str]:
+        with self._lock, self._typed(), self._transaction():
+            return chronicle.pseudonyms(self._db, users)
 
     # -- contexts
 

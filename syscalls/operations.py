@@ -142,6 +142,15 @@ class Vectors(msgspec.Struct, frozen=True, kw_only=True):
 Op = Put | Replace | Expire | Move | Drop | Vectors
 
 
+class Held(msgspec.Struct, frozen=True):
+    """What a pair has stored, or how that changes: units, and the bytes of their texts."""
+
+    agent: str
+    user: str
+    units: int
+    bytes: int
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of an ``Op``, durable when it is given out. ``errno`` 0 iff it took effect.
 
@@ -162,6 +171,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The field of the request that a refusal is about; empty: none of them alone."""
     heirs: tuple[str, ...] = ()
     """``Drop``: ids, in order, of the units that now supersede what the dropped one did."""
+    held: tuple[Held, ...] = ()
+    """By how much there is more, and of whom."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):

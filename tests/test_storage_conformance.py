@@ -214,6 +214,7 @@ def check(oracle: MemoryStore, store: Store, history: History) -> None:
         ):
             assert ours == theirs, (reader.reader, query)
         assert answers(store, reader, asked) == answers(oracle, reader, asked)
+    assert store.holdings() == oracle.holdings()
     for limit in (0, 2, 100):
         now = T0 + history.time
         assert store.expired(now, limit) == oracle.expired(now, limit)

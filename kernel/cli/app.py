@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isovist.kernel.cli.audit import COMMANDS as AUDIT_COMMANDS
+from isovist.kernel.cli.audit import audit
 from isovist.kernel.cli.common import Common, Problem
 from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
 from isovist.kernel.cli.learn import learn
@@ -56,6 +58,7 @@ context = App(name="context", help="The conversations that a user and an agent k
 app.command(model)
 app.command(context)
 app.command(learn)
+app.command(audit)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
@@ -65,6 +68,7 @@ COMMANDS = frozenset(
      "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
      "restore", "model ls", "top", "schedule", "context", "context ls", "context drop"}
     | LEARN_COMMANDS
+    | AUDIT_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 

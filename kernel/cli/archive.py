@@ -7,7 +7,7 @@ import tempfile
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -161,9 +161,31 @@ def restore(common: Common, path: Path) -> int:
             with suppress(FileNotFoundError):
                 database.with_name(database.name + left).unlink()
         size = copy(path, database)
+        _restored(common)
     if common.json:
         emit({"path": str(database), "bytes": size})
     else:
         say(f"restored {size:,} bytes to {database}")
         say(f"start it with: {suggest(common, 'up', '-d')}")
     return 0
+
+
+def _restored(common: Common) -> None:
+    """Have the chronicle go on over the store that was put back, and say so: where its file is
+    here still it may be ahead of the store, and where it is not it begins anew."""
+    import time
+
+    from isovist.storage import schema
+    from isovist.storage.chronicle import Chronicle, Noted, TablesOnly
+
+    with closing(schema.open_file(common.config.database)) as db:
+        keeper = TablesOnly(db)
+        detail = {"lines": str(keeper.head().number)}
+        if not common.config.chronicle.exists():
+            keeper.begin_anew()
+        chronicle = Chronicle(common.config.chronicle, keeper)
+        detail |= chronicle.open()
+        chronicle.append(
+            [Noted(at=time.time_ns(), kind="restore", actor="operator", subject="store",
+                   detail=detail)]
+        )  # fmt: skip

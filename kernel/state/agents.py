@@ -95,13 +95,17 @@ class Agents:
         else:
             self._approved[agent] = approval
         call.to(Step.LOOKUP, self._state.now)
-        self._state.emit(ins.SaveApproval(self._state.identities.save(call.key, agent), approval))
         self._state.chronicle.note(
             "approval revoked" if request.revoke else "approve",
             channel.who.agent,
             agent,
+            users=grant.users,
             digest=approval.digest if approval else "",
+            scopes=grant.scopes,
+            mail=grant.mail,
+            tools=[rule.name for rule in grant.tools],
         )
+        self._state.emit(ins.SaveApproval(self._state.identities.save(call.key, agent), approval))
 
     def _revocable(self, agent: str, users: tuple[str, ...]) -> tuple[str, ...]:
         """Those of ``users`` that can be taken by name: from an agent that may serve everybody, a

@@ -387,7 +387,9 @@ class State:
             channel.malformed += 1
             if channel.malformed >= self.limits.malformed and not channel.closing:
                 channel.closing = True
-                self.emit(ins.Disconnect(channel.number, f"{channel.malformed} malformed requests"))
+                why = f"{channel.malformed} malformed requests"
+                self.chronicle.note("disconnect", "kernel", channel.who.agent, why=why)
+                self.emit(ins.Disconnect(channel.number, why))
 
     def _hello(self, channel: Channel, call: int, request: m.Hello) -> None:
         if channel.greeted:

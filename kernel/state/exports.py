@@ -123,6 +123,9 @@ class Exports:
             return
         call = self._state.open(channel, frame, request)
         user = request.name
+        if not request.after:
+            named = (user,) if user else ()
+            self._state.chronicle.note("export", channel.who.agent, "memory", users=named)
         call.work = Walk(places, after)
         # In an order that is the same in every store that holds the same.
         call.view = everything(
@@ -217,6 +220,7 @@ class Exports:
         self._state.memory.check_room(channel)
         call = self._state.open(channel, frame, request)
         intake = call.work = Intake()
+        self._state.chronicle.note("import", channel.who.agent, "memory", lines=len(request.lines))
         call.to(Step.LOOKUP, self._state.now, f"{len(request.lines)} lines")
         lines: list[tuple[int, Line | GroupLine | GrantLine]] = []
         for place, text in enumerate(request.lines):
@@ -262,6 +266,7 @@ class Exports:
         ):
             return None
         members = groups.join(m.GroupChange(name=line.name, of=line.of, add=line.members))
+        groups.note(call.agent, "group.join", line.of, line.name, line.members)
         return ins.SaveGroup(call.key, line.of, line.name, members)
 
     def _allow(self, call: Call, line: GrantLine) -> ins.SaveGrant | None:
@@ -271,6 +276,7 @@ class Exports:
             return None
         grant = m.Grant(agent=line.agent, users=line.users, scopes=line.scopes)
         self._state.identities.grant(grant)
+        self._state.identities.note_grant(call.agent, grant)
         return self._state.identities.save(call.key, line.agent)
 
     def saved(self, call: Call) -> None:
@@ -367,6 +373,7 @@ class Exports:
             raise CallerError("path must be absolute, with at most 4096 bytes", field="path")
         call = self._state.open(channel, frame, request)
         call.to(Step.LOOKUP, self._state.now)
+        self._state.chronicle.note("backup", channel.who.agent, "store")
         self._state.emit(ins.Backup(call.key, path))
 
     def _statistics(self, channel: Channel, frame: int, request: m.Statistics) -> None:

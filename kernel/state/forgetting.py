@@ -82,6 +82,8 @@ class Forgetting:
         share one receipt."""
         if not call.receipt:
             self._promise(call)
+        if not isinstance(call.request, m.ForgetMatching):  # which has a line for all
+            self._note(call, found.hit.unit.id)
         call.drops[found.partition, seq] = None
         return Drop(
             partition=found.partition,
@@ -90,6 +92,18 @@ class Forgetting:
             receipt=call.receipt,
             stored_at=self._state.calendar(),
         )
+
+    def _note(self, call: Call, subject: str, **detail: int) -> None:
+        user = call.resolved.user if call.resolved else ""
+        if isinstance(call.request, m.ForgetUser):
+            user = call.request.name
+        self._state.chronicle.note(
+            call.name, call.agent, subject, users=(user,), receipt=call.receipt, **detail
+        )
+
+    def matched(self, call: Call, count: int) -> None:
+        """So many units that were shown go."""
+        self._note(call, "memory", units=count)
 
     def dropped(self, call: Call, outcome: Outcome) -> None:
         """One removal of ``call`` has come to its end; with the last one the call goes on."""
@@ -185,6 +199,7 @@ class Forgetting:
         else:
             self._promise(call)
             call.tell(self._state.now, f"purge of {len(event.units)} units")
+            self._note(call, "user", units=len(event.units))
             at = self._state.calendar()
             self._state.emit(ins.Purge(call.key, name, call.receipt, at))
 

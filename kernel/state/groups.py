@@ -134,6 +134,8 @@ class Groups:
         call = self._state.open(channel, frame, request)
         key = request.of, request.name
         self.join(request)
+        self.note(channel.who.agent, "group.join", *key, request.add)
+        self.note(channel.who.agent, "group.leave", *key, request.remove)
         for member in request.remove:
             self._leave(*key, member)
         call.to(Step.LOOKUP, self._state.now)
@@ -141,6 +143,14 @@ class Groups:
         self._state.emit(ins.SaveGroup(call.key, request.of, request.name, members))
         if request.remove:
             self.narrow()
+
+    def note(self, actor: str, kind: str, of: Of, name: str, members: tuple[str, ...]) -> None:
+        """Have the chronicle say who joins or leaves; of nobody it says nothing."""
+        note, subject = self._state.chronicle.note, f"@{name} of {of}"
+        if members and of == "users":
+            note(kind, actor, subject, users=members)
+        elif members:
+            note(kind, actor, subject, agents=members)
 
     def _check(self, request: m.GroupChange) -> None:
         key = request.of, check_name(request.name, "name")

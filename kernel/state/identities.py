@@ -75,16 +75,19 @@ class Identities:
         if request.revoke:
             self.unbind_agent(request.agent, set(request.users))
         call.to(Step.LOOKUP, self._state.now)
+        self.note_grant(channel.who.agent, request)
         self._state.emit(self.save(call.key, request.agent))
+
+    def note_grant(self, actor: str, request: m.Grant) -> None:
+        """Have the chronicle say what is granted or taken, before it is durable."""
         self._state.chronicle.note(
             "revoke" if request.revoke else "grant",
-            channel.who.agent,
+            actor,
             request.agent,
-            # How many, and not whom: the log keeps for ever what it is told.
-            users=len(request.users),
-            scopes=" ".join(request.scopes),
-            mail=len(request.mail),
-            tools=len(request.tools),
+            users=request.users,
+            scopes=request.scopes,
+            mail=request.mail,
+            tools=[rule.name for rule in request.tools],
         )
 
     def _check(self, request: m.Grant) -> None:

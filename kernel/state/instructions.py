@@ -173,11 +173,14 @@ class Audit(Instruction, frozen=True, gc=False):
 
 
 class Chain(Instruction, frozen=True, gc=False):
-    """Add one line to the hash-chained log."""
+    """Add one line to the hash-chained log, before whatever is made durable after it. ``users`` are
+    replaced by names that can be forgotten; ``at`` is in ns since 1970 UTC."""
 
     kind: str
     actor: str
     subject: str
+    at: int
+    users: tuple[str, ...] = ()
     detail: tuple[tuple[str, str], ...] = ()
 
 

@@ -234,6 +234,9 @@ class Lessons:
         if CHOICES.index(request.choice) < CHOICES.index(now):
             self._consents[user] = request.choice
         call.to(Step.LOOKUP, self._state.now)
+        self._state.chronicle.note(
+            "learn.consent", call.agent, request.choice, users=(user,), before=now
+        )
         self._state.emit(ins.SaveConsent(call.key, user, request.choice))
 
     def saved(self, key: int) -> None:

@@ -138,6 +138,7 @@ class Matching:
             for c in named.units
         ]
         call.to(Step.COMMIT, self._state.now, f"{len(ops)} units")
+        self._state.forgetting.matched(call, len(ops))
         for op in ops:
             self._state.memory.hand_out(call, op)
 

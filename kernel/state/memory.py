@@ -17,6 +17,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.changes import not_found
+from isovist.kernel.state.lessons import LEARNER
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
 from isovist.syscalls.names import (
@@ -170,6 +171,8 @@ class Memory:
     def hand_out(self, call: Call, op: Op) -> None:
         self._writers[op.partition, op.seq] = call.key, call.channel
         self._unanswered[call.channel] += 1
+        if not isinstance(call.request, m.Import):  # which has a line of its own
+            self._state.sharing.note(call.agent, op)
         self._state.emit(ins.Commit(op))
 
     def hand_out_own(self, op: Op, then: Callable[[Outcome], None]) -> None:
@@ -178,6 +181,7 @@ class Memory:
         self._writers[op.partition, op.seq] = _KERNEL, 0
         self._own[op.partition, op.seq] = then
         self._unanswered[0] += 1
+        self._state.sharing.note(LEARNER, op)
         self._state.emit(ins.Commit(op))
 
     def _answered(self, op: Op) -> int:

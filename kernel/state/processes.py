@@ -198,8 +198,8 @@ class Processes:
             )
         elif entry.spawner:
             # Nobody has its number, so nobody could ever end it.
-            entry.ended_by, entry.by_hand = "its spawner gave up", True
-            self._state.emit(ins.KillProcess(entry.pid, entry.ended_by))
+            entry.by_hand = True
+            self.kill(entry, "its spawner gave up")
 
     def _spawn_failed(self, event: ev.SpawnFailed) -> None:
         entry = self._table.get(event.pid)
@@ -337,8 +337,13 @@ class Processes:
         """A process that said exit has had its time."""
         entry = self._table.get(pid)
         if entry is not None and entry.state != "exited":
-            entry.ended_by = LINGERED
-            self._state.emit(ins.KillProcess(entry.pid, entry.ended_by))
+            self.kill(entry, LINGERED)
+
+    def kill(self, entry: Entry, why: str) -> None:
+        """The kernel itself ends a process."""
+        entry.ended_by = why
+        self._state.chronicle.note("kill", "kernel", entry.agent, pid=entry.pid, why=why)
+        self._state.emit(ins.KillProcess(entry.pid, why))
 
     # -- list
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from isovist.kernel.state.users import OPERATOR, Principal
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import check_name
-from isovist.syscalls.operations import Candidate
+from isovist.syscalls.operations import Candidate, Move, Op, Put
 from isovist.syscalls.records import Partition, audience_of, partition_of
 
 if TYPE_CHECKING:
@@ -112,6 +112,25 @@ class Sharing:
         why = self.refusal(who, to, found.owner_user, stream, narrows=narrows)
         if why:
             raise CallerError(f"scope: {why}", errno=Errno.EPERM, field="scope")
+
+    def note(self, actor: str, op: Op) -> None:
+        """Have the chronicle say what reaches other users from now on: what is published to them,
+        and what is given an audience that was not within the one before."""
+        groups = self._state.groups
+        if isinstance(op, Put) and grant_for(op.partition):
+            scope = op.partition.scope
+            self._state.chronicle.note("publish", actor, op.id, users=(op.user,), to=scope)
+        elif isinstance(op, Move) and grant_for(op.to):
+            before = op.partition.users
+            if not groups.within("users", op.to.users, before):
+                self._state.chronicle.note(
+                    "widen",
+                    actor,
+                    op.id,
+                    users=(before.name,) if before.kind == "one" else (),
+                    before=op.partition.scope,
+                    to=op.to.scope,
+                )
 
     def check_grant(self, scopes: tuple[str, ...], revoke: bool) -> None:
         """Scopes that a grant may name: known ones (to revoke, well-formed ones)."""
