@@ -35,12 +35,14 @@ class Chronicle:
         """Have a line added: ``actor`` (an agent, or ``operator``) did ``kind`` to ``subject``.
 
         Names of users stand in ``users`` alone: there they are replaced by names that are
-        forgotten with them.
+        forgotten with them. A detail that is empty is left out.
         """
         named = tuple(users)
         if len(named) > LISTED:
             detail["users"] = len(named)
-        told = tuple((name, _told(value)) for name, value in sorted(detail.items()))
+        told = tuple(
+            (name, said) for name, value in sorted(detail.items()) if (said := _told(value))
+        )
         at = self._state.calendar()
         self._state.emit(ins.Chain(kind, actor, subject, at, named[:LISTED], told))
 
