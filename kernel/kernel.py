@@ -22,6 +22,7 @@ import trio
 
 from isovist.kernel.admin import Admin
 from isovist.kernel.audit import Records
+from isovist.kernel.calendar import next_time
 from isovist.kernel.channels import Channel, Pipes, Socket
 from isovist.kernel.chronicle import Chronicle
 from isovist.kernel.config import Config, Settings
@@ -323,6 +324,8 @@ class Kernel:
             learning=self.config.settings.learn,
             unlearned=self.store.unlearned(),
             consents=self.store.consents(),
+            timers=self.store.timers(),
+            next_time=next_time,
             unreviewed=self.store.statistics()["entries_fresh"],
         )
         forgetting.begin()

@@ -235,12 +235,6 @@ class Backend(Protocol):
         """All of them, next first: what a start arms."""
         ...
 
-    def save_mail_grants(self, agent: str, receivers: Sequence[str]) -> None:
-        """To whom ``agent`` may send from now on."""
-        ...
-
-    def mail_grants(self) -> dict[str, tuple[str, ...]]: ...
-
     # -- the end of a unit
 
     def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:

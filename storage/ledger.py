@@ -102,24 +102,6 @@ def sizes(db: sqlite3.Connection) -> dict[str, int]:
     }
 
 
-# -- who may send to whom
-
-
-def save_mail_grants(db: sqlite3.Connection, agent: str, receivers: Sequence[str]) -> None:
-    db.execute("DELETE FROM mail_grants WHERE agent = ?", (agent,))
-    db.executemany(
-        "INSERT INTO mail_grants (agent, receiver) VALUES (?, ?)",
-        [(agent, receiver) for receiver in receivers],
-    )
-
-
-def mail_grants(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for agent, receiver in db.execute("SELECT agent, receiver FROM mail_grants ORDER BY 1, 2"):
-        found[agent] = (*found.get(agent, ()), receiver)
-    return found
-
-
 class KeepsLedger:
     """What :class:`~isovist.storage.backend.Backend` says of the ledger, over the tables of
     :data:`isovist.storage.schema.LEDGER`."""
@@ -140,11 +122,3 @@ class KeepsLedger:
     def timers(self) -> tuple[Timer, ...]:
         with self._learning(write=False) as db:
             return mail.timers(db, led.FindTimers())
-
-    def save_mail_grants(self, agent: str, receivers: Sequence[str]) -> None:
-        with self._learning(write=True) as db:
-            save_mail_grants(db, agent, receivers)
-
-    def mail_grants(self) -> dict[str, tuple[str, ...]]:
-        with self._learning(write=False) as db:
-            return mail_grants(db)

@@ -143,12 +143,6 @@ LEDGER = (
     body    BLOB NOT NULL
 )""",
     "CREATE INDEX timers_by_pair ON timers (user, agent)",
-    # The agents that an agent may send mail to.
-    """CREATE TABLE mail_grants (
-    agent    TEXT NOT NULL,
-    receiver TEXT NOT NULL,
-    PRIMARY KEY (agent, receiver)
-) WITHOUT ROWID""",
 )
 
 CHRONICLE = (

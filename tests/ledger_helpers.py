@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.state_helpers import Desk
+from state_helpers import Desk
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins

@@ -13,6 +13,7 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Step
 from isovist.kernel.state.core import Limits, State
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import effects, mail
 from isovist.syscalls.errors import Errno, KernelError
 from isovist.syscalls.records import Message
 
@@ -67,6 +68,12 @@ def _warming(desk: Desk) -> None:
     desk.tell(ev.ContextSaved, key=desk.one(ins.SaveContext).key, context=context, bytes=9)
 
 
+def _boxed(desk: Desk) -> None:
+    desk.ask(MAIL, mail.MailSend(to="mail", text="x", user="ana", wait=True, deadline_ms=3000))
+    entered = desk.one(ins.Enter).number
+    desk.tell(ev.NotEntered, number=entered, errno=Errno.EAGAIN, message="the box is full")
+
+
 STEPS: dict[Step, Callable[[Desk], None]] = {
     Step.BARRIER: _at_barrier,
     Step.LOCATE: _ask(m.Forget(id="u", user="ana", deadline_ms=3000)),
@@ -81,6 +88,8 @@ STEPS: dict[Step, Callable[[Desk], None]] = {
     Step.LOOKUP: _ask(m.Why(call="c1", deadline_ms=3000)),
     Step.SAVE: _ask(m.ContextDrop(name="a", user="ana", deadline_ms=3000)),
     Step.WARM: _warming,
+    Step.LEDGER: _ask(effects.EffectBegin(subject="x", user="ana", deadline_ms=3000)),
+    Step.BOX: _boxed,
 }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.ledger_helpers import LedgerDesk, Tables
-from tests.state_helpers import MAIL, OPERATOR, PLAN, SECOND
+from ledger_helpers import LedgerDesk, Tables
+from state_helpers import MAIL, OPERATOR, PLAN, SECOND
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins

@@ -32,6 +32,7 @@ from isovist.kernel.state.groups import Groups
 from isovist.kernel.state.identities import Identities
 from isovist.kernel.state.learning import Learning, Lessons
 from isovist.kernel.state.ledger import Ledger
+from isovist.kernel.state.mail import Boxes
 from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.metering import Metering
@@ -43,9 +44,11 @@ from isovist.kernel.state.scheduling import Admission, Scheduling
 from isovist.kernel.state.sharing import Sharing
 from isovist.kernel.state.supervision import Supervision
 from isovist.kernel.state.sweeping import Sweeping
+from isovist.kernel.state.timers import NextTime, Timers, no_cron
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import supervision
+from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.codec import failed
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
 from isovist.syscalls.manifest import Approval
@@ -108,6 +111,8 @@ class State:
         learning: Learning | None = None,
         unlearned: Iterable[tuple[str, str, str]] = (),
         consents: Mapping[str, str] | None = None,
+        timers: Iterable[Timer] = (),
+        next_time: NextTime = no_cron,
         unreviewed: int = 0,
         permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
         approvals: Mapping[str, Approval] | None = None,
@@ -142,6 +147,8 @@ class State:
         self.sweeping = Sweeping(self)
         self.ledger = Ledger(self)
         self.effects = Effects(self)
+        self.mail = Boxes(self)
+        self.timers = Timers(self, timers, next_time)
         self.lessons = Lessons(self, learning or Learning(), unlearned, consents or {})
         self.entries = Entries(self)
         self.reviewing = Reviewing(self, unreviewed)
@@ -164,6 +171,7 @@ class State:
         self._timers: list[tuple[int, int, str]] = []
         self._announced = 0
         self._out: list[ins.Instruction] = []
+        self.timers.begin()
         self._syscalls: dict[type[m.Call], Callable[[Channel, int, Any], None]] = {
             m.Hello: self._hello,
             m.Ping: self._ping,
@@ -181,6 +189,8 @@ class State:
             **self.chats.syscalls(),
             **self.contexts.syscalls(),
             **self.effects.syscalls(),
+            **self.mail.syscalls(),
+            **self.timers.syscalls(),
             **self.lessons.syscalls(),
             **self.entries.syscalls(),
             **self.reviewing.syscalls(),
@@ -322,6 +332,7 @@ class State:
             self.barrier.leave(call.key)
         self.drivers.closed(call)
         self.forgetting.closed(call)
+        self.mail.closed(call)
         self.processes.closed(call)
 
     # -- channels and requests
@@ -340,6 +351,7 @@ class State:
             self.audits.failure(call, Errno.EPIPE)
             self._close(call)
         self.effects.detached(event.channel)
+        self.mail.detached(event.channel)
 
     def _arrived(self, event: ev.Arrived) -> None:
         channel = self.channels.get(event.channel)
@@ -439,6 +451,7 @@ class State:
         if event.wall:
             self.wall = event.wall - self.now
             self.sweeping.clock_set()
+            self.timers.arm()
         while self._timers and self._timers[0][0] <= self.now:
             _, key, what = heappop(self._timers)
             if key < 0:
@@ -449,6 +462,12 @@ class State:
                 continue
             if key == 0 and what == "effects":
                 self.effects.woken()
+                continue
+            if key == 0 and what == "mail":
+                self.mail.woken()
+                continue
+            if key == 0 and what == "timers":
+                self.timers.woken()
                 continue
             if key == 0 and what == "learn":
                 self.lessons.woken()
@@ -475,6 +494,8 @@ class State:
                 if call.receipt:
                     message += f"; forgetting goes on, under receipt {call.receipt}"
                 self.fail(call, error(Errno.ETIMEDOUT, message))
+            elif what == "mail":
+                self.mail.waited(call)
             elif what == "barrier":
                 self.memory.barrier_timed_out(call)
 
@@ -533,6 +554,8 @@ class State:
             self.sweeping.validate()
             self.contexts.validate()
             self.effects.validate()
+            self.mail.validate()
+            self.timers.validate()
             self.lessons.validate()
             self.reviewing.validate()
             self.drivers.validate()

@@ -211,6 +211,8 @@ class Forgetting:
         self._state.users.forget(event.user)
         self._state.metering.forget(event.user)
         self._state.contexts.forget(event.user)
+        self._state.timers.forget(event.user)
+        self._state.mail.forget(event.user)
         self._state.lessons.forget(event.user)
         self._state.groups.forget(event.user)
         self._state.identities.unbind(event.user)
