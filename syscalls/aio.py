@@ -18,9 +18,11 @@ import trio
 
 from isovist.syscalls import messages as m
 from isovist.syscalls.client import HANDSHAKE_SECONDS, READ_BYTES
+from isovist.syscalls.effects import AsyncEffectCalls
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.learn import AsyncLearnCalls
 from isovist.syscalls.locate import Line, locate
+from isovist.syscalls.mail import AsyncMailCalls
 from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
@@ -89,7 +91,7 @@ async def serve(line: Line, user: str | None = None) -> AsyncIterator[AsyncClien
         line.close()
 
 
-class AsyncClient(AsyncLearnCalls, AsyncSupervisionCalls):
+class AsyncClient(AsyncLearnCalls, AsyncSupervisionCalls, AsyncEffectCalls, AsyncMailCalls):
     """A channel to the kernel for the tasks of one trio run; made by :func:`open_client`.
 
     Every call is a checkpoint, takes ``user`` and ``deadline_ms`` as keywords, returns the reply

@@ -22,9 +22,11 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar, Unpack, cast
 
 from isovist.syscalls import messages as m
+from isovist.syscalls.effects import EffectCalls
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.learn import LearnCalls
 from isovist.syscalls.locate import Line, locate
+from isovist.syscalls.mail import MailCalls
 from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
@@ -89,7 +91,7 @@ def connect(
     return client
 
 
-class Client(LearnCalls, SupervisionCalls):
+class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),

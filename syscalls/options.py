@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypedDict
 
+from isovist.syscalls.abi.effects import Phase
+from isovist.syscalls.abi.timers import Missed
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.messages import OnStale, Wait
 from isovist.syscalls.records import Message, Mode, Stream, Tool, ToolRule
@@ -130,6 +132,36 @@ class LearnListOptions(CallOptions, total=False):
     id: str
     limit: int
     after: str
+
+
+class SendOptions(CallOptions, total=False):
+    to_user: str
+    key: str
+    about: str
+    wait: bool
+
+
+class ReceiveOptions(CallOptions, total=False):
+    lease_ms: int
+
+
+class TimerOptions(CallOptions, total=False):
+    missed: Missed
+    name: str
+
+
+class EffectOptions(CallOptions, total=False):
+    key: str
+    idempotent: bool
+
+
+class EffectsOptions(CallOptions, total=False):
+    id: str
+    key: str
+    states: tuple[Phase, ...]
+    kinds: tuple[str, ...]
+    limit: int
+    agent: str
 
 
 class ChatOptions(ReadOptions, total=False):

@@ -639,6 +639,11 @@ def test_the_options_are_the_optional_fields_of_the_requests():
         m.MemoryFiles: (options.LimitOptions, set()),
         m.Prefetch: (options.PrefetchOptions, set()),
         m.ForgetMatching: (options.MatchOptions, set()),
+        m.mail.MailSend: (options.SendOptions, set()),
+        m.mail.MailReceive: (options.ReceiveOptions, {"limit", "wait_ms"}),
+        m.timers.TimerSet: (options.TimerOptions, {"at", "every", "cron", "zone"}),
+        m.effects.EffectBegin: (options.EffectOptions, {"arguments"}),
+        m.effects.EffectList: (options.EffectsOptions, set()),
         m.Ping: (options.CallOptions, {"payload"}),
     }
     for request, (typed, own) in pairs.items():

@@ -11,7 +11,7 @@ from state_helpers import MAIL, MS, OPERATOR, PLAN, SECOND
 
 from isovist.kernel.state import events as ev
 from isovist.kernel.state.mail import LEASES
-from isovist.kernel.state.users import Grants, own_user
+from isovist.kernel.state.users import own_user
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import mail as abi
 from isovist.syscalls.errors import Errno
@@ -33,7 +33,7 @@ def desk(tables: Tables) -> LedgerDesk:
 def granted(tables: Tables) -> LedgerDesk:
     """``plan`` may write to ``mail``; both serve ana, and ``mail`` serves bob too."""
     desk = LedgerDesk(tables)
-    desk.state.users._grants.setdefault("plan", Grants()).mail.add("mail")
+    desk.ask(OPERATOR, m.Grant(agent="plan", mail=("mail",)))
     return desk
 
 
@@ -81,7 +81,7 @@ def test_the_same_key_is_one_message(desk: LedgerDesk) -> None:
 def test_only_under_a_grant_of_mail(desk: LedgerDesk) -> None:
     refused = send(desk, channel=MAIL, to="plan")
     assert (refused.errno, refused.field) == (Errno.EPERM, "to")
-    desk.state.users._grants["mail"].mail.add("*")
+    desk.ask(OPERATOR, m.Grant(agent="mail", mail=("*",)))
     assert send(desk, channel=MAIL, to="plan").fresh
     assert send(desk, channel=OPERATOR, to="plan").fresh
 
