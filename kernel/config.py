@@ -12,6 +12,8 @@ import msgspec
 from isovist.kernel import endpoints
 from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.scheduling import Clients, Scheduling
+from isovist.kernel.tools.config import ToolSettings
+from isovist.kernel.tools.config import check as check_tools
 from isovist.scheduler.choice import DEFAULT, POLICIES
 from isovist.scheduler.policy import PRIORITIES
 from isovist.scheduler.quota import Limit
@@ -56,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     learn: Learning = Learning()
     """How lessons are made of finished attempts."""
+    tools: dict[str, ToolSettings] = {}
+    """Tool servers by the names that they have here."""
 
     @property
     def scheduling(self) -> Scheduling:
@@ -90,6 +94,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def snapshots(self) -> Path:
         """Where models' states of conversations lie; a scrub empties it, as they may hold all."""
         return self.state / "snapshots"
+
+    @property
+    def outputs(self) -> Path:
+        """Where long answers of tools lie, for as long as the kernel runs."""
+        return self.state / "outputs"
 
     @property
     def lock(self) -> Path:
@@ -134,6 +143,11 @@ def load(name: str = "", state: Path | None = None) -> Config:
     for model, endpoint in settings.endpoints.items():
         try:
             endpoints.check(model, endpoint)
+        except CallerError as e:
+            raise CallerError(f"{file}: {e.message}", field=e.field) from None
+    for server, tool in settings.tools.items():
+        try:
+            check_tools(server, tool)
         except CallerError as e:
             raise CallerError(f"{file}: {e.message}", field=e.field) from None
     _check_scheduling(settings, str(file))

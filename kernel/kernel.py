@@ -48,6 +48,8 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import State
 from isovist.kernel.state.lessons import LEARNER
+from isovist.kernel.tools.mounts import ToolMounts
+from isovist.kernel.tools.outputs import Outputs
 from isovist.kernel.upkeep import Upkeep
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
@@ -160,6 +162,8 @@ class Kernel:
                 file = chronicle.Chronicle(self.config.chronicle, self.store)
                 amiss = file.open()
                 sweep(self.config.snapshots, self.store.context_ids())
+                self.outputs = Outputs(self.config.outputs)
+                self.outputs.clean()
                 specs = self._specs if self._specs is not None else available(self.config)
                 check_named(specs, _named(self.config.settings))
                 if self._wants_door:
@@ -268,7 +272,17 @@ class Kernel:
             dispatch=self.dispatch,
         )
 
+        mounts = ToolMounts(
+            self.config.settings.tools,
+            self.outputs,
+            self._nursery,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+        )
+
         async def settled(user: str) -> None:
+            self.outputs.forget(user)
             await contexts.settled(user)
             await learner.settled(user)
 
@@ -308,6 +322,7 @@ class Kernel:
         self._do |= learner.instructions()
         self._do |= reviewer.instructions()
         self._do |= admin.instructions()
+        self._do |= mounts.instructions()
         wall = time.time_ns()
         self.store.enter([Recover(at=wall)])
         self.state = State(
@@ -326,6 +341,7 @@ class Kernel:
             consents=self.store.consents(),
             timers=self.store.timers(),
             next_time=next_time,
+            tools=[tool.server(name) for name, tool in self.config.settings.tools.items()],
             unreviewed=self.store.statistics()["entries_fresh"],
         )
         forgetting.begin()

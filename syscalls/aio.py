@@ -23,6 +23,7 @@ from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.learn import AsyncLearnCalls
 from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.mail import AsyncMailCalls
+from isovist.syscalls.mounted import AsyncMountedCalls
 from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
@@ -91,7 +92,9 @@ async def serve(line: Line, user: str | None = None) -> AsyncIterator[AsyncClien
         line.close()
 
 
-class AsyncClient(AsyncLearnCalls, AsyncSupervisionCalls, AsyncEffectCalls, AsyncMailCalls):
+class AsyncClient(
+    AsyncLearnCalls, AsyncSupervisionCalls, AsyncEffectCalls, AsyncMailCalls, AsyncMountedCalls
+):
     """A channel to the kernel for the tasks of one trio run; made by :func:`open_client`.
 
     Every call is a checkpoint, takes ``user`` and ``deadline_ms`` as keywords, returns the reply

@@ -27,6 +27,7 @@ from isovist.syscalls.errors import CallerError, Errno, WorldError
 from isovist.syscalls.learn import LearnCalls
 from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.mail import MailCalls
+from isovist.syscalls.mounted import MountedCalls
 from isovist.syscalls.names import check_name
 from isovist.syscalls.options import (
     CallOptions,
@@ -91,7 +92,7 @@ def connect(
     return client
 
 
-class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls):
+class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls, MountedCalls):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),

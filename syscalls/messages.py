@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from isovist.syscalls.abi import effects, mail, supervision, timers
+from isovist.syscalls.abi import effects, mail, supervision, timers, tools
 from isovist.syscalls.abi.base import Call as Call
 from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
@@ -35,6 +35,7 @@ from isovist.syscalls.records import (
     Timings,
     Tool,
     ToolCall,
+    ToolMade,
     ToolRule,
     Unit,
     Usage,
@@ -264,6 +265,12 @@ class Chat(Call, frozen=True, array_like=True, kw_only=True, tag=17):
     answer matches unless it is cut for length; there are no tools beside it. ``logprobs`` (0 to
     20; -1: none) asks for each output token's log probability, with so many alternatives: 32,768
     at most in an answer of ``max_tokens``, the tokens themselves counted in.
+
+    ``tools_of`` offers tools that the kernel can call as well: those that the caller may call and
+    whose names fit one of the patterns. The kernel calls them itself, each under the caller's
+    rights, and asks the model again with the results, in at most ``loop`` rounds (0 to 32); then
+    the model has to answer with a text. With ``loop`` 0, and where a turn calls a tool out of
+    ``tools``, the calls of that turn are handed back.
     """
 
     messages: tuple[Message, ...]
@@ -286,6 +293,8 @@ class Chat(Call, frozen=True, array_like=True, kw_only=True, tag=17):
     choice: str = "auto"
     schema: str = ""
     logprobs: int = -1
+    tools_of: tuple[str, ...] = ()
+    loop: int = 10
 
 
 class Models(Call, frozen=True, array_like=True, kw_only=True, tag=18):
@@ -642,6 +651,7 @@ Request = (
     | LearnConsent | LearnReview
     | mail.Request | effects.Request | timers.Request
     | supervision.Request
+    | tools.Request
 )  # fmt: skip
 
 
@@ -763,6 +773,10 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     there already and were not computed again. ``calls`` are the calls of tools that the model
     wants made, in its order, beside or in place of a text. ``logprobs`` are, where asked for, of
     all output tokens in order, those of a call included; an endpoint may leave some out.
+
+    ``made`` are the calls of tools that the kernel has made, in order, and ``turns`` the turns
+    that they added, after which the conversation goes on. Tokens and times are then those of all
+    rounds.
     """
 
     text: str
@@ -784,6 +798,8 @@ class Chatted(Reply, frozen=True, array_like=True, kw_only=True, tag=114):
     cached_tokens: int = 0
     calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[Logprob, ...] = ()
+    made: tuple[ToolMade, ...] = ()
+    turns: tuple[Message, ...] = ()
 
 
 class ModelList(Reply, frozen=True, array_like=True, kw_only=True, tag=115):
@@ -1038,6 +1054,7 @@ AnyReply = (
     | Submissions | Lessons | Entries | Consent | Reviewed
     | mail.AnyReply | effects.AnyReply | timers.AnyReply
     | supervision.AnyReply
+    | tools.AnyReply
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -1098,6 +1115,7 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     **timers.REPLY_OF,
     **supervision.REPLY_OF,
     supervision.Heartbeat: Done,
+    **tools.REPLY_OF,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -1158,5 +1176,6 @@ NAMES: dict[type[Call], str] = {
     **effects.NAMES,
     **timers.NAMES,
     **supervision.NAMES,
+    **tools.NAMES,
 }
 """The name of each syscall, as documents, logs and audit records write it."""

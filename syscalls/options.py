@@ -182,6 +182,8 @@ class ChatOptions(ReadOptions, total=False):
     choice: str
     schema: str
     logprobs: int
+    tools_of: tuple[str, ...]
+    loop: int
 
 
 def conversation(prompt: str | Sequence[Message]) -> tuple[Message, ...]:

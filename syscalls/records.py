@@ -331,6 +331,33 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str = ""
 
 
+class ToolRule(msgspec.Struct, frozen=True):
+    """Tools that may be called: ``name`` is a pattern (``*``, ``?``, ``[…]``) over
+    ``SERVER.TOOL``; each of ``arguments`` is a pattern that the argument of that name must fit
+    (one that is no text is compared as JSON; one that is absent does not fit)."""
+
+    name: str
+    arguments: dict[str, str] = {}
+
+
+class ToolMade(msgspec.Struct, frozen=True):
+    """A call that the kernel made in a chat: in which ``round`` (from 1), of which tool, with what
+    (at most 4,096 characters are shown), and how it ended: ``errno`` and ``message``, or
+    ``characters`` of an answer, which ``failed`` says was an error of the tool's own. ``output``
+    and ``effect`` as in ``tools.call``."""
+
+    round: int
+    name: str
+    arguments: str
+    errno: int = 0
+    message: str = ""
+    failed: bool = False
+    characters: int = 0
+    output: str = ""
+    effect: str = ""
+    ms: int = 0
+
+
 class Logprob(msgspec.Struct, frozen=True, array_like=True):
     """One token of an answer. ``token`` is bytes, as it may be a part of a character. ``logprob``
     is the natural logarithm of its probability (0 at most), in the model's own distribution, at

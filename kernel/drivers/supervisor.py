@@ -1,6 +1,7 @@
-"""The kernel side of a driver, counter or embedder process: start, talk, notice its death.
+"""The kernel side of a process that works for it: start, talk, notice its death.
 
-Restarting is the caller's business: one :class:`DriverProcess` is one life of one process.
+Restarting is the caller's business: one :class:`ChildProcess` is one life of one process. Drivers,
+counters and embedders are :class:`DriverProcess`; tool servers have another protocol.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 import trio
@@ -68,10 +70,14 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     stderr: tuple[str, ...] = ()
 
 
-class DriverProcess:
-    """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``, which is given the
-    environment's variables in ``keep`` besides what every process needs. It is killed where it
-    has requests to work on and says nothing for ``patience_s`` seconds.
+To = TypeVar("To")
+From = TypeVar("From")
+
+
+class ChildProcess(Generic[To, From]):
+    """One life of ``python -m MODULE ARGS… R W``, which is given the environment's variables in
+    ``keep`` besides what every process needs. ``frame`` makes a frame of a message to it,
+    ``decode`` a message of the body of a frame from it; a :class:`Fatal` is its last word.
 
     Start :meth:`run` in a nursery, once; talk by :meth:`send`. Must be started from the kernel's
     own thread: Linux ties ``PR_SET_PDEATHSIG`` to the thread that made the process, so a worker
@@ -82,14 +88,16 @@ class DriverProcess:
         self,
         module: str,
         *args: str,
+        frame: Callable[[To], bytes],
+        decode: Callable[[bytes], From | Fatal],
         keep: Sequence[str] = (),
-        patience_s: float = math.inf,
     ) -> None:
         self.pid = 0
         """The host's number of the process; 0 before it runs."""
         self.alive = True
         """False once the process is known to be gone; :meth:`send` then raises ``EPIPE``."""
-        self._command = [sys.executable, "-P", "-m", f"isovist.kernel.drivers.{module}", *args]
+        self._command = [sys.executable, "-P", "-m", module, *args]
+        self._frame, self._decode = frame, decode
         self._keep = keep
         self._popen: subprocess.Popen[bytes] | None = None
         self._outbox: deque[bytes] = deque()
@@ -98,13 +106,9 @@ class DriverProcess:
         self._stderr = bytearray()
         self._fatal = ""
         self._fault = ""
-        self._patience_s = patience_s
-        self._patience = trio.CancelScope()
-        self._working: set[int] = set()
-        self._paused: set[int] = set()
         self._oom_kills = 0
 
-    def send(self, message: ToProcess) -> None:
+    def send(self, message: To) -> None:
         """Queue a message; returns at once. What was queued for a process that dies is lost.
 
         Raises ``EAGAIN`` where more than 4 MiB would wait, ``EPIPE`` after the process's death,
@@ -112,35 +116,23 @@ class DriverProcess:
         """
         if not self.alive:
             raise WorldError("the process is gone", errno=Errno.EPIPE)
-        data = frame(message)
+        data = self._frame(message)
         if self._outbox_bytes + len(data) > OUTBOX_BYTES:
             raise WorldError("the process does not read what it is sent", errno=Errno.EAGAIN)
         self._outbox.append(data)
         self._outbox_bytes += len(data)
         self._outbox_filled.set()
-        match message:
-            case Generate():
-                self._working.add(message.key)
-            case Pause() if message.key in self._working:
-                self._working.remove(message.key)
-                self._paused.add(message.key)
-            case Resume() if message.key in self._paused:
-                self._paused.remove(message.key)
-                self._working.add(message.key)
-            case _:
-                return
-        # Only what sets it to work starts the clock, and only where it does not tick yet.
-        if not self._working or self._patience.deadline == math.inf:
-            self._have_patience()
 
-    def kill(self) -> None:
-        """End the process at once; :meth:`run` then returns its death."""
+    def kill(self, why: str = "") -> None:
+        """End the process at once; :meth:`run` then returns its death, with ``why`` as its
+        reason."""
+        self._fault = self._fault or why
         if self._popen is not None and self.alive:
             self._popen.kill()
 
     async def run(
         self,
-        receive: Callable[[FromProcess], None],
+        receive: Callable[[From], None],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> Death:
@@ -200,19 +192,11 @@ class DriverProcess:
             status = popen.wait()
         return self._death(status)
 
-    def _have_patience(self) -> None:
-        """It has just given a sign of life, or got work or lost it."""
-        if self._popen is None:
-            return  # the clock starts with the process
-        at = trio.current_time() + self._patience_s if self._working else math.inf
-        self._patience.deadline = at
+    def _heard(self, message: From) -> None:
+        """It has said something."""
 
     async def _watch(self) -> None:
-        self._have_patience()
-        with self._patience:
-            await trio.sleep_forever()
-        self._fault = f"hangs: it has work and said nothing for {self._patience_s:g} s"
-        self.kill()
+        """What is done beside talking, for as long as it lives."""
 
     def _start(
         self, read_fd: int, write_fd: int, stderr: int
@@ -249,7 +233,7 @@ class DriverProcess:
     async def _read(
         self,
         stream: trio.lowlevel.FdStream,
-        receive: Callable[[FromProcess], None],
+        receive: Callable[[From], None],
         gone: trio.Event,
         done: trio.Event,
     ) -> None:
@@ -257,14 +241,11 @@ class DriverProcess:
         try:
             while data := await stream.receive_some(READ_BYTES):
                 for _, body in framer.feed(data):
-                    message = decode_from_process(body)
+                    message = self._decode(body)
                     if isinstance(message, Fatal):
                         self._fatal = message.message
                         continue
-                    if isinstance(message, Finished | RequestFailed):
-                        self._working.discard(message.key)
-                        self._paused.discard(message.key)
-                    self._have_patience()
+                    self._heard(message)
                     receive(message)
         except (FrameError, msgspec.DecodeError) as e:
             self._fault = f"sent what is no message: {e}"
@@ -294,6 +275,61 @@ class DriverProcess:
         else:
             reason = f"exited with status {status}"
         return Death(status=status, reason=reason, fatal=bool(self._fatal), stderr=lines)
+
+
+class DriverProcess(ChildProcess[ToProcess, FromProcess]):
+    """One life of ``python -m isovist.kernel.drivers.MODULE ARGS… R W``. It is killed where it has
+    requests to work on and says nothing for ``patience_s`` seconds."""
+
+    def __init__(
+        self,
+        module: str,
+        *args: str,
+        keep: Sequence[str] = (),
+        patience_s: float = math.inf,
+    ) -> None:
+        module = f"isovist.kernel.drivers.{module}"
+        super().__init__(module, *args, frame=frame, decode=decode_from_process, keep=keep)
+        self._patience_s = patience_s
+        self._patience = trio.CancelScope()
+        self._working: set[int] = set()
+        self._paused: set[int] = set()
+
+    def send(self, message: ToProcess) -> None:
+        super().send(message)
+        match message:
+            case Generate():
+                self._working.add(message.key)
+            case Pause() if message.key in self._working:
+                self._working.remove(message.key)
+                self._paused.add(message.key)
+            case Resume() if message.key in self._paused:
+                self._paused.remove(message.key)
+                self._working.add(message.key)
+            case _:
+                return
+        # Only what sets it to work starts the clock, and only where it does not tick yet.
+        if not self._working or self._patience.deadline == math.inf:
+            self._have_patience()
+
+    def _heard(self, message: FromProcess) -> None:
+        if isinstance(message, Finished | RequestFailed):
+            self._working.discard(message.key)
+            self._paused.discard(message.key)
+        self._have_patience()
+
+    def _have_patience(self) -> None:
+        """It has just given a sign of life, or got work or lost it."""
+        if self._popen is None:
+            return  # the clock starts with the process
+        at = trio.current_time() + self._patience_s if self._working else math.inf
+        self._patience.deadline = at
+
+    async def _watch(self) -> None:
+        self._have_patience()
+        with self._patience:
+            await trio.sleep_forever()
+        self.kill(f"hangs: it has work and said nothing for {self._patience_s:g} s")
 
 
 def _signal_name(number: int) -> str:

@@ -46,11 +46,12 @@ def size(request: m.Chat) -> int:
 
 def check_answer(request: m.Chat) -> None:
     """Raise ``EINVAL`` or ``EMSGSIZE`` where the answer that is asked for breaks a rule."""
-    check_tools(request.tools, request.choice)
+    # A choice may name one of the tools that the kernel has yet to find.
+    check_tools(request.tools, "auto" if request.tools_of else request.choice)
     if request.schema:
         if request.tools:
             raise CallerError("an answer has a schema or tools, not both", field="schema")
-        _check_object(request.schema, "schema", "schema")
+        check_object(request.schema, "schema", "schema")
     if not -1 <= request.logprobs <= LOGPROBS:
         raise CallerError(f"logprobs must be -1 to {LOGPROBS}", field="logprobs")
     if (many := request.max_tokens * (request.logprobs + 1)) > LOGGED:
@@ -84,7 +85,7 @@ def check_tools(tools: Sequence[Tool], choice: str) -> None:
                 errno=Errno.EMSGSIZE,
                 field="tools",
             )
-        _check_object(tool.parameters or "{}", f"tools[{at}].parameters", "tools")
+        check_object(tool.parameters or "{}", f"tools[{at}].parameters", "tools")
     if choice not in names and (choice not in CHOICES or (choice == "required" and not names)):
         known = ", ".join(("auto, none, required", *sorted(names)) if names else ("auto, none",))
         raise CallerError(
@@ -124,7 +125,7 @@ def _checked_calls(calls: Sequence[ToolCall], at: int) -> dict[str, int]:
         if call.id in ids:
             raise CallerError(f"{where}.id {call.id!r} is there twice", field="messages")
         ids[call.id] = at
-        _check_object(call.arguments, f"{where}.arguments", "messages")
+        check_object(call.arguments, f"{where}.arguments", "messages")
     return ids
 
 
@@ -137,8 +138,9 @@ def _turn(at: int, why: str) -> CallerError:
     return CallerError(f"messages[{at}]: {why}", field="messages")
 
 
-def _check_object(text: str, where: str, field: str) -> None:
-    """``text`` is a JSON object, of bounded size and depth."""
+def check_object(text: str, where: str, field: str) -> dict[str, Any]:
+    """``text``, which is a JSON object of bounded size and depth. Raises ``EINVAL`` or
+    ``EMSGSIZE``."""
     if (size := len(text.encode())) > SCHEMA:
         raise CallerError(
             f"{where} has {size} bytes, the limit is {SCHEMA}", errno=Errno.EMSGSIZE, field=field
@@ -153,7 +155,7 @@ def _check_object(text: str, where: str, field: str) -> None:
     for _ in range(DEPTH):
         level = [inner for outer in level for inner in _inside(outer)]
         if not level:
-            return
+            return found
     raise CallerError(f"{where} may nest {DEPTH} deep at most", field=field)
 
 

@@ -14,9 +14,11 @@ from isovist.syscalls.records import (
     Injected,
     Leg,
     Logprob,
+    Message,
     Partition,
     Timings,
     ToolCall,
+    ToolMade,
     View,
 )
 
@@ -47,10 +49,13 @@ class Step(Enum):
     """The store decides on an effect, a message or a timer."""
     BOX = auto()
     """There is no mail, or no room for it."""
+    TOOLS = auto()
 
 
 _NEXT: dict[Step, frozenset[Step]] = {
     Step.NEW: frozenset(Step) - {Step.NEW, Step.DECODE, Step.KEEP, Step.WARM},
+    # What tools there are is known; or what they have answered, and the model is asked again.
+    Step.TOOLS: frozenset({Step.BARRIER, Step.RETRIEVE, Step.RENDER}),
     Step.BARRIER: frozenset({Step.RETRIEVE}),
     Step.LOCATE: frozenset({Step.COMMIT}),
     Step.RETRIEVE: frozenset({Step.RENDER, Step.COMMIT}),
@@ -66,7 +71,7 @@ _NEXT: dict[Step, frozenset[Step]] = {
     # Another model is asked with a prompt of its own, when one is down.
     Step.QUEUE: frozenset({Step.DECODE, Step.RENDER}),
     # Back to the queue when paused, or when a driver dies before its first token was passed on.
-    Step.DECODE: frozenset({Step.KEEP, Step.QUEUE, Step.RENDER}),
+    Step.DECODE: frozenset({Step.KEEP, Step.QUEUE, Step.RENDER, Step.TOOLS}),
 }
 """The only steps that may follow; from everywhere a call may also end."""
 
@@ -161,6 +166,24 @@ class Call:
 
 
 @dataclass(slots=True)
+class Loop:
+    """What a chat adds whose tools the kernel calls: ``names`` are those tools by the names that
+    the model knows them by. Tokens and ns are those of the rounds before this one."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    round: int = 0
+    made: list[ToolMade] = field(default_factory=list)
+    turns: list[Message] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    """What the model has said in earlier rounds and was streamed."""
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    cached: int = 0
+    prefill_ns: int = 0
+    decode_ns: int = 0
+
+
+@dataclass(slots=True)
 class Generation:
     """What a chat call adds: its model, its prompt, and the text so far.
 
@@ -192,6 +215,7 @@ class Generation:
     tried: set[str] = field(default_factory=set)
     calls: tuple[ToolCall, ...] = ()
     logprobs: list[Logprob] = field(default_factory=list)
+    loop: Loop | None = None
 
     def anew(self) -> None:
         """Forget what a try has made of the answer: another one begins."""

@@ -50,6 +50,7 @@ class Chats:
     def _chat(self, channel: Channel, frame: int, request: m.Chat) -> None:
         asked, driver = self._state.routing.route(channel.who.agent, request)
         check_chat(request, driver.context)
+        self._state.loops.check(request)
         budget = default_budget(request.budget, driver.context)
         if not request.memory or request.units == 0:
             budget = 0
@@ -59,6 +60,14 @@ class Chats:
         self._state.admission.admit(call, driver.config.name, request.max_tokens)
         call.generation = Generation(driver.config.name, budget, asked=asked.config.name)
         self._state.drivers.ensure(driver)
+        if request.tools_of:
+            self._state.loops.begin(call)
+        else:
+            self.begin(call)
+
+    def begin(self, call: Call) -> None:
+        """All that it offers is known: look up what is in view, or ask at once."""
+        request, _ = _parts(call)
         if self.query(call, self._state.calendar()) is None:
             # A call that looks nothing up has no write to wait for.
             self.render(call)
@@ -134,6 +143,15 @@ class Chats:
             replace(made, id=self._state.opaque("", call.id, at)[:9])
             for at, made in enumerate(done.calls)
         )
+        if self._state.loops.goes_on(call):
+            return
+        if loop := generation.loop:
+            generation.text[:0] = loop.text
+            generation.prompt_tokens += loop.prompt_tokens
+            generation.tokens += loop.output_tokens
+            generation.cached += loop.cached
+            generation.prefill_ns += loop.prefill_ns
+            generation.decode_ns += loop.decode_ns
         text = in_words("".join(generation.text), generation.calls)
         said = last_user_turn(request)
         if not (request.keep and said.strip() and text.strip()) or call.resolved is None:
@@ -184,6 +202,8 @@ class Chats:
                 cached_tokens=generation.cached,
                 calls=generation.calls,
                 logprobs=tuple(generation.logprobs),
+                made=tuple(generation.loop.made) if generation.loop else (),
+                turns=tuple(generation.loop.turns) if generation.loop else (),
             ),
         )
 

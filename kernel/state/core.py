@@ -7,7 +7,7 @@ stands in ``processes`` (whoami to list), ``memory`` (remember to forget) and ``
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush
@@ -45,10 +45,14 @@ from isovist.kernel.state.sharing import Sharing
 from isovist.kernel.state.supervision import Supervision
 from isovist.kernel.state.sweeping import Sweeping
 from isovist.kernel.state.timers import NextTime, Timers, no_cron
+from isovist.kernel.state.toolcalls import Tools
+from isovist.kernel.state.toolloop import ToolLoops
+from isovist.kernel.state.toolservers import ServerConfig
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import supervision
 from isovist.syscalls.abi.timers import Timer
+from isovist.syscalls.abi.tools import ToolsCall
 from isovist.syscalls.codec import failed
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
 from isovist.syscalls.manifest import Approval
@@ -57,6 +61,9 @@ from isovist.syscalls.operations import Put, Restored
 from isovist.syscalls.records import ToolRule
 
 SECOND = 1_000_000_000
+INNER = 1 << 40
+"""From here on frame ids are of syscalls that the kernel makes for a channel itself; a caller's
+have 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ class State:
         unreviewed: int = 0,
         permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
         approvals: Mapping[str, Approval] | None = None,
+        tools: Sequence[ServerConfig] = (),
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -159,6 +167,8 @@ class State:
             **self.groups.readings(),
             **self.exports.readings(),
         }
+        self.tools = Tools(self, tools)
+        self.loops = ToolLoops(self)
         self.chats = Chats(self)
         self.contexts = Contexts(self)
         self.metering = Metering(self)
@@ -168,6 +178,8 @@ class State:
         self.drivers = Drivers(self, models, scheduling)
         self.routing = Routing(self)
         self._last_key = 0
+        self._inner: dict[tuple[int, int], Callable[[m.AnyReply], None]] = {}
+        self._last_inner = INNER
         self._timers: list[tuple[int, int, str]] = []
         self._announced = 0
         self._out: list[ins.Instruction] = []
@@ -186,6 +198,7 @@ class State:
             **self.exports.syscalls(),
             **self.recall.syscalls(),
             **self.forgetting.syscalls(),
+            **self.tools.syscalls(),
             **self.chats.syscalls(),
             **self.contexts.syscalls(),
             **self.effects.syscalls(),
@@ -211,6 +224,7 @@ class State:
             **self.forgetting.events(),
             **self.sweeping.events(),
             **self.exports.events(),
+            **self.tools.events(),
             **self.chats.events(),
             **self.contexts.events(),
             **self.ledger.events(),
@@ -264,7 +278,38 @@ class State:
 
     def reply(self, channel: Channel, call: int, message: m.AnyReply) -> None:
         """Answer a request that never became an outstanding call."""
-        self._out.append(ins.Reply(channel.number, call, message))
+        self._answer(channel.number, call, message)
+
+    def _answer(self, channel: int, call: int, message: m.AnyReply) -> None:
+        """The last word on a request, to whoever made it."""
+        if call < INNER:
+            self.emit(ins.Reply(channel, call, message))
+        elif then := self._inner.pop((channel, call), None):
+            then(message)
+
+    def ask(self, channel: Channel, request: m.Request, then: Callable[[m.AnyReply], None]) -> int:
+        """Make a syscall for a channel, as if it had asked; its last word goes to ``then``. The
+        number that it gives is for :meth:`drop`."""
+        self._last_inner += 1
+        frame = self._last_inner
+        self._inner[channel.number, frame] = then
+        try:
+            self._syscalls[type(request)](channel, frame, request)
+        except IsovistError as e:
+            key = channel.calls.get(frame)
+            if key is not None:
+                self.fail(self.calls[key], e)
+            else:
+                self.reply(channel, frame, failed(e))
+        return frame
+
+    def drop(self, channel: int, frame: int) -> None:
+        """End a syscall that was made by :meth:`ask`; nobody wants its last word any more."""
+        self._inner.pop((channel, frame), None)
+        found = self.channels.get(channel)
+        key = found.calls.get(frame) if found else None
+        if key is not None:
+            self._close(self.calls[key])
 
     def calendar(self) -> int:
         """Now, in nanoseconds since 1970 UTC."""
@@ -289,12 +334,13 @@ class State:
         opened.tell(self.now, f"arrived {opened.name}")
         if resolved is not None:
             opened.resolved = resolved
-            self.users.saw(channel.who, resolved)
+            if call < INNER:
+                self.users.saw(channel.who, resolved)
         self.calls[opened.key] = opened
         channel.calls[call] = opened.key
         if request.deadline_ms is not None:
             self.timer(self.now + request.deadline_ms * 1_000_000, opened.key, "deadline")
-        elif not isinstance(request, m.WaitPid | m.Kill):
+        elif not isinstance(request, m.WaitPid | m.Kill | ToolsCall):
             self.timer(self.now + self.limits.deadline, opened.key, "deadline")
         return opened
 
@@ -312,7 +358,7 @@ class State:
     def finish(self, call: Call, message: m.AnyReply) -> None:
         """End a call with its last word; everything that it held is given back."""
         self._close(call, failed=isinstance(message, m.Failed))
-        self.emit(ins.Reply(call.channel, call.call, message))
+        self._answer(call.channel, call.call, message)
 
     def fail(self, call: Call, e: IsovistError) -> None:
         """End a call with an error that carries its story."""
@@ -334,6 +380,7 @@ class State:
         self.forgetting.closed(call)
         self.mail.closed(call)
         self.processes.closed(call)
+        self.tools.closed(call)
 
     # -- channels and requests
 
@@ -346,10 +393,12 @@ class State:
         channel = self.channels.pop(event.channel, None)
         if channel is None:
             return
+        self._inner = {at: then for at, then in self._inner.items() if at[0] != event.channel}
         for key in list(channel.calls.values()):
-            call = self.calls[key]
-            self.audits.failure(call, Errno.EPIPE)
-            self._close(call)
+            call = self.calls.get(key)
+            if call is not None:  # else it went with another
+                self.audits.failure(call, Errno.EPIPE)
+                self._close(call)
         self.effects.detached(event.channel)
         self.mail.detached(event.channel)
 
@@ -472,6 +521,9 @@ class State:
             if key == 0 and what == "learn":
                 self.lessons.woken()
                 continue
+            if key == 0 and what.startswith("tool "):
+                self.tools.woken(what.removeprefix("tool "))
+                continue
             if key == 0 and what == "flush":
                 self.forgetting.woken()
                 continue
@@ -560,5 +612,6 @@ class State:
             self.reviewing.validate()
             self.drivers.validate()
             self.admission.validate()
+            self.tools.validate()
         except AssertionError as e:
             raise KernelError(f"broken invariant: {e}") from e

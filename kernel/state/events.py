@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from isovist.kernel.state.lessons import Known, Operation, Planned, Proposed
+from isovist.kernel.state.toolwords import Answer, MountedTool
 from isovist.syscalls import operations as ops
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Context, Outcome, Receipt, Selection
@@ -361,6 +362,41 @@ class DriverDied(Event, frozen=True, kw_only=True, gc=False):
     gen: int
     reason: str
     fatal: bool = False
+
+
+class ToolsUp(Event, frozen=True, kw_only=True, gc=False):
+    """A tool server is up with these tools, or has others than before."""
+
+    server: str
+    gen: int
+    tools: tuple[MountedTool, ...]
+
+
+class ToolDone(Event, frozen=True, kw_only=True, gc=False):
+    """Call ``run`` of a tool has ended."""
+
+    server: str
+    gen: int
+    run: int
+    answer: Answer
+
+
+class ToolServerDied(Event, frozen=True, kw_only=True, gc=False):
+    """A tool server's process is gone, or could not start (``fatal``: another start would end the
+    same way)."""
+
+    server: str
+    gen: int
+    reason: str
+    fatal: bool = False
+
+
+class OutputRead(Event, frozen=True, kw_only=True, gc=False):
+    """The part of a long answer that was asked for; ``characters`` counts the whole."""
+
+    key: int
+    text: str
+    characters: int
 
 
 class Spawned(Event, frozen=True, kw_only=True, gc=False):

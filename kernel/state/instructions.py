@@ -116,6 +116,50 @@ class Resume(Instruction, frozen=True, gc=False):
     key: int
 
 
+class StartToolServer(Instruction, frozen=True, gc=False):
+    """Start it; send ``ToolsUp`` when it has said what tools it has, and again when they change."""
+
+    server: str
+    gen: int
+
+
+class StopToolServer(Instruction, frozen=True, gc=False):
+    """Kill a tool server that does not answer; ``ToolServerDied`` follows."""
+
+    server: str
+    gen: int
+    why: str
+
+
+class CallTool(Instruction, frozen=True, gc=False):
+    """Call a tool with ``arguments``, a JSON object; send ``ToolDone``. ``owner`` is the pair that
+    may read the whole of a long answer."""
+
+    server: str
+    gen: int
+    run: int
+    tool: str
+    arguments: str
+    owner: str
+
+
+class CancelTool(Instruction, frozen=True, gc=False):
+    """End call ``run`` as soon as can be; ``ToolDone`` follows."""
+
+    server: str
+    gen: int
+    run: int
+
+
+class ReadOutput(Instruction, frozen=True, gc=False):
+    """Read a part of the long answer ``id`` of ``owner``; send ``OutputRead``."""
+
+    key: int
+    id: str
+    offset: int
+    owner: str
+
+
 class StartProcess(Instruction, frozen=True, gc=False):
     """Start process ``pid``; attach its channel, then send ``Spawned`` or ``SpawnFailed``."""
 

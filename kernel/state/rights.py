@@ -61,7 +61,11 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
 
     def calls(self, tool: str, arguments: Mapping[str, object]) -> bool:
         """True iff a rule of every layer fits ``SERVER.TOOL`` and its arguments."""
-        return all(any(_fits(rule, tool, arguments) for rule in layer) for layer in self.tools)
+        return all(any(fits(rule, tool, arguments) for rule in layer) for layer in self.tools)
+
+    def lists(self, tool: str) -> bool:
+        """True iff some arguments may exist with which ``tool`` may be called."""
+        return all(any(names(rule, tool) for rule in layer) for layer in self.tools)
 
 
 UNBOUND = Rights()
@@ -73,8 +77,14 @@ def _meet(a: frozenset[str] | None, b: frozenset[str] | None) -> frozenset[str] 
     return a & b
 
 
-def _fits(rule: ToolRule, tool: str, arguments: Mapping[str, object]) -> bool:
-    if not fnmatchcase(tool, rule.name):
+def names(rule: ToolRule, tool: str) -> bool:
+    """The rule speaks of ``SERVER.TOOL``."""
+    return fnmatchcase(tool, rule.name)
+
+
+def fits(rule: ToolRule, tool: str, arguments: Mapping[str, object]) -> bool:
+    """The rule allows this call."""
+    if not names(rule, tool):
         return False
     for name, pattern in rule.arguments.items():
         if name not in arguments:

@@ -104,6 +104,10 @@ class Admission:
     def rendered(self, call: Call, prompt_tokens: int) -> None:
         self._quotas.take(call.key, prompt_tokens, self._state.now)
 
+    def spent(self, call: Call, output_tokens: int) -> None:
+        """A round of a call that goes on has made so many; only its last is what it reserved."""
+        self._quotas.take(call.key, output_tokens, self._state.now)
+
     def begun(self, call: Call) -> None:
         self._quotas.begin(call.key)
 
