@@ -24,12 +24,14 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.answers import SCHEMA, check_object
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.rights import fits, names
+from isovist.kernel.state.effects import Begun
+from isovist.kernel.state.rights import names
 from isovist.kernel.state.toolservers import Run, Server, ServerConfig, ToolServers, lock_of
 from isovist.kernel.state.toolwords import Answer, MountedTool, failure
 from isovist.kernel.state.users import OPERATOR, Principal
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import tools as abi
+from isovist.syscalls.abi.effects import Effect
 from isovist.syscalls.abi.tools import Approval, ToolInfo, ToolResult, ToolUse
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, error
 from isovist.syscalls.records import ToolRule
@@ -125,22 +127,21 @@ class Tools:
     # -- permission
 
     def may_call(self, who: Principal, name: str, arguments: dict[str, object]) -> bool:
-        """A grant of the agent and the rights of the process allow it. The kernel's own tools show
-        the caller its own view, and are everybody's."""
-        if name in OWN:
-            return True
-        granted = _is_operator(who) or any(
-            fits(rule, name, arguments) for rule in self._state.users.grants(who.agent).tools
-        )
-        return granted and who.rights.calls(name, arguments)
+        """Grants and rights allow it. The kernel's own tools show the caller its own view, and are
+        everybody's."""
+        return name in OWN or self._state.users.may_call(who, name, arguments)
 
     def may_see(self, who: Principal, name: str) -> bool:
-        """There are arguments with which it may be called."""
-        if name in OWN:
-            return True
-        rules = self._state.users.grants(who.agent).tools
-        granted = _is_operator(who) or any(names(rule, name) for rule in rules)
-        return granted and who.rights.lists(name)
+        """There may be arguments with which it may be called."""
+        grants = self._state.users.grants
+        return (
+            name in OWN
+            or _is_operator(who)
+            or all(
+                one.rights.lists(name) and any(names(r, name) for r in grants(one.agent).tools)
+                for one in who.line()
+            )
+        )
 
     def _check(self, who: Principal, name: str, arguments: dict[str, object]) -> None:
         """Raise ``EPERM``. Of a tool that is not there it says the same: what others may call is
@@ -323,7 +324,7 @@ class Tools:
         use.call.tell(self._state.now, f"{use.name} waits for a person")
         at = self._state.now + server.config.approval
         self._state.timer(at, 0, f"tool approval {use.approval}")
-        self._note("approval.asked", use, use.approval)
+        self._note(use, agent, "asked")
 
     def _tool(self, use: Use, server: Server) -> MountedTool | None:
         """The tool that is to be called; where it is not there its call is over."""
@@ -342,54 +343,89 @@ class Tools:
         try:
             self._check(use.who, use.name, use.arguments)  # a person may have taken hours
             tool = self._tool(use, server)
-            if tool is not None:
-                self._queue(use, server, tool)
+            if tool is None:
+                return
+            if tool.read_only:
+                self._queue(use, server)
+                return
+            self.servers.check_room(server, use.who.agent)  # sooner than it can be too late
+            self._state.effects.begin(
+                use.call,
+                key=use.key,
+                kind="tool",
+                subject=use.name,
+                arguments=use.text,
+                idempotent=tool.idempotent,
+                then=partial(self._begun, use, server),
+            )
         except IsovistError as e:
             self._over(use, _failed(use, e))
 
-    def _queue(self, use: Use, server: Server, tool: MountedTool) -> None:
-        rule = server.config.conflict_of(tool.name)
-        use.run = self.servers.offer(
-            server,
-            tool.name,
-            use.text,
-            lock_of(rule, use.arguments),
-            use.who.agent,
-            use.user,
-            partial(self._answered, use),
-        )
+    def _begun(self, use: Use, server: Server, begun: Begun) -> None:
+        """Its effect is on record, or was before under this key; or may not begin."""
+        if use.over:
+            return
+        if begun.refused is not None:
+            self._over(use, _failed(use, begun.refused))
+            return
+        effect = begun.effect
+        use.effect = effect.id if effect is not None else ""
+        if begun.fresh:
+            self._queue(use, server)
+        elif effect is not None:
+            self._over(use, _told_before(use.name, effect))
+
+    def _queue(self, use: Use, server: Server) -> None:
+        tool = use.name.partition(".")[2]
+        lock = lock_of(server.config.conflict_of(tool), use.arguments)
+        try:
+            use.run = self.servers.offer(
+                server, tool, use.text, lock, use.who.agent, use.user, partial(self._answered, use)
+            )
+        except IsovistError as e:
+            self._answered(use, failure(e))
 
     def _answered(self, use: Use, answer: Answer) -> None:
         if use.over:
             return
-        self._settle(use, answer)
-        self._over(
-            use,
-            ToolResult(
-                name=use.name,
-                text=answer.text,
-                failed=answer.failed,
-                errno=answer.errno,
-                message=answer.message,
-                characters=answer.characters,
-                output=answer.output,
-                effect=use.effect,
-                retry_at=answer.retry_at,
-            ),
+        result = ToolResult(
+            name=use.name,
+            text=answer.text,
+            failed=answer.failed,
+            errno=answer.errno,
+            message=answer.message,
+            characters=answer.characters,
+            output=answer.output,
+            effect=use.effect,
+            retry_at=answer.retry_at,
         )
+        use.run = None
+        self._settle(use, answer, lambda: self._over(use, result))
 
-    def _settle(self, use: Use, answer: Answer) -> None:
-        """It has ended: note what it came to."""
-        server = self.servers.find(use.name.partition(".")[0])
-        tool = server.tools.get(use.name.partition(".")[2]) if server else None
-        if tool is None or not tool.read_only:
-            came = "unknown" if answer.lost else "failed" if answer.errno else "done"
-            self._note("tool", use, use.name, outcome=came)
+    def _settle(self, use: Use, answer: Answer, then: Callable[[], None]) -> None:
+        """It has ended: have on record what it came to, and go on."""
+        effects = self._state.effects
+        if not use.effect:
+            then()
+        elif answer.lost:
+            effects.lost(use.effect, answer.message, then)
+        elif answer.errno:
+            effects.failed(use.effect, answer.errno, answer.message, then)
+        else:
+            kept = msgspec.structs.replace(answer, text=answer.text[:KEPT])
+            effects.done(use.effect, msgspec.json.encode(kept).decode(), then)
 
-    def _note(self, kind: str, use: Use, subject: str, **detail: str | int) -> None:
-        arguments = self._state.opaque("", "arguments", use.text)
-        more = {"tool": use.name, "arguments": arguments, **detail}
-        self._state.chronicle.note(kind, use.who.agent, subject, **more)
+    def _note(self, use: Use, actor: str, word: str) -> None:
+        """Of the arguments the log has a keyed hash alone."""
+        self._state.chronicle.note(
+            "approval",
+            actor,
+            use.name,
+            word=word,
+            id=use.approval,
+            agent=use.who.agent,
+            arguments=self._state.opaque("", "arguments", use.text),
+        )
 
     def _over(self, use: Use, result: ToolResult) -> None:
         if use.over:
@@ -418,10 +454,9 @@ class Tools:
                 self._state.drop(call.channel, use.inner)
             if use.run is not None and not use.run.told:
                 gone = failure(error(Errno.ECANCELED, "its request has ended"))
-                settle = partial(self._settle, use)
                 if not use.run.running:
-                    settle(gone)
-                self.servers.cancel(use.run, gone, settle)
+                    self._settle(use, gone, _nothing)
+                self.servers.cancel(use.run, gone, partial(self._settle, use, then=_nothing))
 
     # -- a person's word
 
@@ -467,7 +502,7 @@ class Tools:
 
     def _decide(self, use: Use, word: str) -> None:
         """Approved, denied, or timed out, which means no."""
-        self._note(f"approval.{word.replace(' ', '-')}", use, use.approval)
+        self._note(use, OPERATOR, word)
         del self._approvals[use.approval]
         use.approval = ""
         server = self.servers.find(use.name.partition(".")[0])
@@ -608,6 +643,31 @@ def printable(text: str) -> str:
     """JSON whose every character shows as what it is: nothing in it moves a cursor, turns the
     direction of the text, or cannot be seen."""
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def _nothing() -> None:
+    """Nobody waits for it any more."""
+
+
+def _told_before(name: str, effect: Effect) -> ToolResult:
+    """The result of a call that has ended before, under the same key."""
+    answer = Answer()
+    if effect.state != "done":
+        answer = Answer(errno=effect.errno or int(Errno.EIO), message=effect.message)
+    elif effect.result is not None and effect.result.text:
+        try:
+            answer = msgspec.json.decode(effect.result.text, type=Answer)
+        except msgspec.DecodeError:  # what looked like a secret was replaced in it
+            answer = Answer(text=effect.result.text[:KEPT], characters=effect.result.size)
+    return ToolResult(
+        name=name,
+        text=answer.text,
+        failed=answer.failed,
+        errno=answer.errno,
+        message=answer.message,
+        characters=answer.characters,
+        effect=effect.id,
+    )
 
 
 def _no_such(name: str) -> CallerError:
