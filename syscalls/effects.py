@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeVar, Unpack
 
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi.effects import Effect
+from isovist.syscalls.abi import effects as abi
 from isovist.syscalls.options import CallOptions, EffectOptions, EffectsOptions
 
 R = TypeVar("R", bound=m.Reply)
@@ -19,34 +19,34 @@ class EffectCalls:
 
     def effect_begin(
         self, subject: str, arguments: str = "", **options: Unpack[EffectOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Record that a step begins which changes the world; do it iff the reply is ``fresh``."""
-        request = m.effects.EffectBegin(subject=subject, arguments=arguments, **options)
-        return self._ask(request, m.effects.EffectShown)
+        request = abi.EffectBegin(subject=subject, arguments=arguments, **options)
+        return self._ask(request, abi.EffectShown)
 
     def effect_done(
         self, id: str, result: str = "", **options: Unpack[CallOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Step ``id`` has happened, with ``result``."""
-        request = m.effects.EffectEnd(id=id, state="done", result=result, **options)
-        return self._ask(request, m.effects.EffectShown)
+        request = abi.EffectEnd(id=id, state="done", result=result, **options)
+        return self._ask(request, abi.EffectShown)
 
     def effect_failed(
         self, id: str, message: str, **options: Unpack[CallOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Step ``id`` has not happened, because of ``message``."""
-        request = m.effects.EffectEnd(id=id, state="failed", message=message, **options)
-        return self._ask(request, m.effects.EffectShown)
+        request = abi.EffectEnd(id=id, state="failed", message=message, **options)
+        return self._ask(request, abi.EffectShown)
 
-    def effects(self, **options: Unpack[EffectsOptions]) -> tuple[Effect, ...]:
+    def effects(self, **options: Unpack[EffectsOptions]) -> tuple[abi.Effect, ...]:
         """Effects of this pair, those that changed last first."""
-        request = m.effects.EffectList(**options)
-        return self._ask(request, m.effects.Effects).effects
+        request = abi.EffectList(**options)
+        return self._ask(request, abi.Effects).effects
 
-    def last_step(self, **options: Unpack[CallOptions]) -> Effect | None:
+    def last_step(self, **options: Unpack[CallOptions]) -> abi.Effect | None:
         """The step that was done last, with its inputs and its result as far as they are kept."""
-        request = m.effects.EffectList(states=("done",), kinds=("step",), limit=1, **options)
-        found = self._ask(request, m.effects.Effects).effects
+        request = abi.EffectList(states=("done",), kinds=("step",), limit=1, **options)
+        found = self._ask(request, abi.Effects).effects
         return found[0] if found else None
 
     def effect_resolve(
@@ -55,10 +55,10 @@ class EffectCalls:
         outcome: Literal["done", "failed", "retry"],
         result: str = "",
         **options: Unpack[CallOptions],
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Say what became of an effect whose outcome is unknown."""
-        request = m.effects.EffectResolve(id=id, outcome=outcome, result=result, **options)
-        return self._ask(request, m.effects.EffectShown)
+        request = abi.EffectResolve(id=id, outcome=outcome, result=result, **options)
+        return self._ask(request, abi.EffectShown)
 
 
 class AsyncEffectCalls:
@@ -69,34 +69,34 @@ class AsyncEffectCalls:
 
     async def effect_begin(
         self, subject: str, arguments: str = "", **options: Unpack[EffectOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Record that a step begins which changes the world; do it iff the reply is ``fresh``."""
-        request = m.effects.EffectBegin(subject=subject, arguments=arguments, **options)
-        return await self._ask(request, m.effects.EffectShown)
+        request = abi.EffectBegin(subject=subject, arguments=arguments, **options)
+        return await self._ask(request, abi.EffectShown)
 
     async def effect_done(
         self, id: str, result: str = "", **options: Unpack[CallOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Step ``id`` has happened, with ``result``."""
-        request = m.effects.EffectEnd(id=id, state="done", result=result, **options)
-        return await self._ask(request, m.effects.EffectShown)
+        request = abi.EffectEnd(id=id, state="done", result=result, **options)
+        return await self._ask(request, abi.EffectShown)
 
     async def effect_failed(
         self, id: str, message: str, **options: Unpack[CallOptions]
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Step ``id`` has not happened, because of ``message``."""
-        request = m.effects.EffectEnd(id=id, state="failed", message=message, **options)
-        return await self._ask(request, m.effects.EffectShown)
+        request = abi.EffectEnd(id=id, state="failed", message=message, **options)
+        return await self._ask(request, abi.EffectShown)
 
-    async def effects(self, **options: Unpack[EffectsOptions]) -> tuple[Effect, ...]:
+    async def effects(self, **options: Unpack[EffectsOptions]) -> tuple[abi.Effect, ...]:
         """Effects of this pair, those that changed last first."""
-        request = m.effects.EffectList(**options)
-        return (await self._ask(request, m.effects.Effects)).effects
+        request = abi.EffectList(**options)
+        return (await self._ask(request, abi.Effects)).effects
 
-    async def last_step(self, **options: Unpack[CallOptions]) -> Effect | None:
+    async def last_step(self, **options: Unpack[CallOptions]) -> abi.Effect | None:
         """The step that was done last, with its inputs and its result as far as they are kept."""
-        request = m.effects.EffectList(states=("done",), kinds=("step",), limit=1, **options)
-        found = (await self._ask(request, m.effects.Effects)).effects
+        request = abi.EffectList(states=("done",), kinds=("step",), limit=1, **options)
+        found = (await self._ask(request, abi.Effects)).effects
         return found[0] if found else None
 
     async def effect_resolve(
@@ -105,7 +105,7 @@ class AsyncEffectCalls:
         outcome: Literal["done", "failed", "retry"],
         result: str = "",
         **options: Unpack[CallOptions],
-    ) -> m.effects.EffectShown:
+    ) -> abi.EffectShown:
         """Say what became of an effect whose outcome is unknown."""
-        request = m.effects.EffectResolve(id=id, outcome=outcome, result=result, **options)
-        return await self._ask(request, m.effects.EffectShown)
+        request = abi.EffectResolve(id=id, outcome=outcome, result=result, **options)
+        return await self._ask(request, abi.EffectShown)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TypeVar, Unpack
 
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import mail as abi
+from isovist.syscalls.abi import timers as timing
 from isovist.syscalls.abi.mail import Mail, MailBox
 from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.options import CallOptions, ReceiveOptions, SendOptions, TimerOptions
@@ -18,10 +20,10 @@ class MailCalls:
     def _ask(self, request: m.Request, reply: type[R]) -> R:
         raise NotImplementedError
 
-    def send(self, to: str, text: str, **options: Unpack[SendOptions]) -> m.mail.MailSent:
+    def send(self, to: str, text: str, **options: Unpack[SendOptions]) -> abi.MailSent:
         """Put a message into the box of agent ``to``; the reply says that it is durable."""
-        request = m.mail.MailSend(to=to, text=text, **options)
-        return self._ask(request, m.mail.MailSent)
+        request = abi.MailSend(to=to, text=text, **options)
+        return self._ask(request, abi.MailSent)
 
     def receive(
         self, limit: int = 16, wait: float = 0.0, **options: Unpack[ReceiveOptions]
@@ -31,43 +33,43 @@ class MailCalls:
         wait_ms = int(wait * 1000)
         if wait_ms and options.get("deadline_ms") is None:
             options["deadline_ms"] = min(wait_ms + 30_000, 3_600_000)
-        request = m.mail.MailReceive(limit=limit, wait_ms=wait_ms, **options)
-        return self._ask(request, m.mail.Mails).mails
+        request = abi.MailReceive(limit=limit, wait_ms=wait_ms, **options)
+        return self._ask(request, abi.Mails).mails
 
     def ack(self, *mails: Mail | str, **options: Unpack[CallOptions]) -> None:
         """Remove messages, named by themselves or by their ids, for good."""
         ids = tuple(one if isinstance(one, str) else one.id for one in mails)
-        self._ask(m.mail.MailAck(ids=ids, **options), m.mail.MailBoxes)
+        self._ask(abi.MailAck(ids=ids, **options), abi.MailBoxes)
 
     def boxes(self, **options: Unpack[CallOptions]) -> tuple[MailBox, ...]:
         """The box of this pair, if it holds anything."""
-        return self._ask(m.mail.MailList(**options), m.mail.MailBoxes).boxes
+        return self._ask(abi.MailList(**options), abi.MailBoxes).boxes
 
     def timer_at(self, at: str, text: str, **options: Unpack[TimerOptions]) -> Timer:
         """Order a message for an ISO 8601 time with a zone."""
-        request = m.timers.TimerSet(text=text, at=at, **options)
-        return self._ask(request, m.timers.TimerShown).timer
+        request = timing.TimerSet(text=text, at=at, **options)
+        return self._ask(request, timing.TimerShown).timer
 
     def timer_every(self, seconds: int, text: str, **options: Unpack[TimerOptions]) -> Timer:
         """Order a message every so many ``seconds`` from now on."""
-        request = m.timers.TimerSet(text=text, every=seconds, **options)
-        return self._ask(request, m.timers.TimerShown).timer
+        request = timing.TimerSet(text=text, every=seconds, **options)
+        return self._ask(request, timing.TimerShown).timer
 
     def timer_cron(
         self, cron: str, text: str, zone: str = "UTC", **options: Unpack[TimerOptions]
     ) -> Timer:
         """Order a message by a cron expression in the time zone ``zone``."""
-        request = m.timers.TimerSet(text=text, cron=cron, zone=zone, **options)
-        return self._ask(request, m.timers.TimerShown).timer
+        request = timing.TimerSet(text=text, cron=cron, zone=zone, **options)
+        return self._ask(request, timing.TimerShown).timer
 
     def timers(self, **options: Unpack[CallOptions]) -> tuple[Timer, ...]:
         """The timers of this pair, next first."""
-        return self._ask(m.timers.TimerList(**options), m.timers.Timers).timers
+        return self._ask(timing.TimerList(**options), timing.Timers).timers
 
     def timer_cancel(self, id: str, **options: Unpack[CallOptions]) -> Timer:
         """End a timer; the reply is the timer as it was."""
-        request = m.timers.TimerCancel(id=id, **options)
-        return self._ask(request, m.timers.TimerShown).timer
+        request = timing.TimerCancel(id=id, **options)
+        return self._ask(request, timing.TimerShown).timer
 
 
 class AsyncMailCalls:
@@ -76,10 +78,10 @@ class AsyncMailCalls:
     async def _ask(self, request: m.Request, reply: type[R]) -> R:
         raise NotImplementedError
 
-    async def send(self, to: str, text: str, **options: Unpack[SendOptions]) -> m.mail.MailSent:
+    async def send(self, to: str, text: str, **options: Unpack[SendOptions]) -> abi.MailSent:
         """Put a message into the box of agent ``to``; the reply says that it is durable."""
-        request = m.mail.MailSend(to=to, text=text, **options)
-        return await self._ask(request, m.mail.MailSent)
+        request = abi.MailSend(to=to, text=text, **options)
+        return await self._ask(request, abi.MailSent)
 
     async def receive(
         self, limit: int = 16, wait: float = 0.0, **options: Unpack[ReceiveOptions]
@@ -89,40 +91,40 @@ class AsyncMailCalls:
         wait_ms = int(wait * 1000)
         if wait_ms and options.get("deadline_ms") is None:
             options["deadline_ms"] = min(wait_ms + 30_000, 3_600_000)
-        request = m.mail.MailReceive(limit=limit, wait_ms=wait_ms, **options)
-        return (await self._ask(request, m.mail.Mails)).mails
+        request = abi.MailReceive(limit=limit, wait_ms=wait_ms, **options)
+        return (await self._ask(request, abi.Mails)).mails
 
     async def ack(self, *mails: Mail | str, **options: Unpack[CallOptions]) -> None:
         """Remove messages, named by themselves or by their ids, for good."""
         ids = tuple(one if isinstance(one, str) else one.id for one in mails)
-        await self._ask(m.mail.MailAck(ids=ids, **options), m.mail.MailBoxes)
+        await self._ask(abi.MailAck(ids=ids, **options), abi.MailBoxes)
 
     async def boxes(self, **options: Unpack[CallOptions]) -> tuple[MailBox, ...]:
         """The box of this pair, if it holds anything."""
-        return (await self._ask(m.mail.MailList(**options), m.mail.MailBoxes)).boxes
+        return (await self._ask(abi.MailList(**options), abi.MailBoxes)).boxes
 
     async def timer_at(self, at: str, text: str, **options: Unpack[TimerOptions]) -> Timer:
         """Order a message for an ISO 8601 time with a zone."""
-        request = m.timers.TimerSet(text=text, at=at, **options)
-        return (await self._ask(request, m.timers.TimerShown)).timer
+        request = timing.TimerSet(text=text, at=at, **options)
+        return (await self._ask(request, timing.TimerShown)).timer
 
     async def timer_every(self, seconds: int, text: str, **options: Unpack[TimerOptions]) -> Timer:
         """Order a message every so many ``seconds`` from now on."""
-        request = m.timers.TimerSet(text=text, every=seconds, **options)
-        return (await self._ask(request, m.timers.TimerShown)).timer
+        request = timing.TimerSet(text=text, every=seconds, **options)
+        return (await self._ask(request, timing.TimerShown)).timer
 
     async def timer_cron(
         self, cron: str, text: str, zone: str = "UTC", **options: Unpack[TimerOptions]
     ) -> Timer:
         """Order a message by a cron expression in the time zone ``zone``."""
-        request = m.timers.TimerSet(text=text, cron=cron, zone=zone, **options)
-        return (await self._ask(request, m.timers.TimerShown)).timer
+        request = timing.TimerSet(text=text, cron=cron, zone=zone, **options)
+        return (await self._ask(request, timing.TimerShown)).timer
 
     async def timers(self, **options: Unpack[CallOptions]) -> tuple[Timer, ...]:
         """The timers of this pair, next first."""
-        return (await self._ask(m.timers.TimerList(**options), m.timers.Timers)).timers
+        return (await self._ask(timing.TimerList(**options), timing.Timers)).timers
 
     async def timer_cancel(self, id: str, **options: Unpack[CallOptions]) -> Timer:
         """End a timer; the reply is the timer as it was."""
-        request = m.timers.TimerCancel(id=id, **options)
-        return (await self._ask(request, m.timers.TimerShown)).timer
+        request = timing.TimerCancel(id=id, **options)
+        return (await self._ask(request, timing.TimerShown)).timer

@@ -331,15 +331,6 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class ToolRule(msgspec.Struct, frozen=True):
-    """Tools that may be called: ``name`` is a pattern (``*``, ``?``, ``[…]``) over
-    ``SERVER.TOOL``; each of ``arguments`` is a pattern that the argument of that name must fit
-    (one that is no text is compared as JSON; one that is absent does not fit)."""
-
-    name: str
-    arguments: dict[str, str] = {}
-
-
 class ToolMade(msgspec.Struct, frozen=True):
     """A call that the kernel made in a chat: in which ``round`` (from 1), of which tool, with what
     (at most 4,096 characters are shown), and how it ended: ``errno`` and ``message``, or

@@ -87,7 +87,8 @@ async def test_what_a_restart_found_started_is_unknown(folder: Path) -> None:
         client(kernel, "plan", user="ana") as plan,
     ):
         last = await plan.last_step()
-        assert last is not None and last.result is not None
+        assert last is not None
+        assert last.result is not None
         assert (last.key, last.arguments.text, last.result.text) == ("one", "5 coins", "receipt")
         with pytest.raises(WorldError) as caught:
             await plan.effect_begin("pay", "6 coins", key="two")
@@ -96,7 +97,8 @@ async def test_what_a_restart_found_started_is_unknown(folder: Path) -> None:
         assert unknown.id == left.effect.id
         await operator.effect_resolve(unknown.id, "retry")
         again = await plan.effect_begin("pay", "6 coins", key="two")
-        assert again.fresh and again.effect.tries == 2
+        assert again.fresh
+        assert again.effect.tries == 2
 
 
 async def test_timers_survive_and_come_by_mail(folder: Path) -> None:

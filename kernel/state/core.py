@@ -135,8 +135,8 @@ class State:
         self.users = Users()
         for agent, (users, scopes) in (grants or {}).items():
             self.users.grant(agent, set(users), set(scopes))
-        for agent, (mail, tools) in (permissions or {}).items():
-            self.users.grant(agent, set(), set(), mail=mail, tools=tools)
+        for agent, (mail, rules) in (permissions or {}).items():
+            self.users.grant(agent, set(), set(), mail=mail, tools=rules)
         self.barrier = Barrier()
         for r in restored:
             self.barrier.restore(r.partition, r.accepted, ((n, unit) for n, unit, *_ in r.lacking))
