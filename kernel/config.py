@@ -56,6 +56,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quotas: dict[Literal["agent", "user", "model"], dict[str, Limit]] = {}
     """Limits by axis and name; ``*`` for each that is not named."""
 
+    confinement: Literal["on", "off"] = "on"
+    """Whether agents are confined: to their workspace, without network (docs/confinement.md)."""
+    processes: dict[str, int] = {}
+    """How many processes an agent may have beside itself, by agent; ``*`` for each that is not
+    named; 0 (it can neither fork nor execute) where nothing is said."""
+
     learn: Learning = Learning()
     """How lessons are made of finished attempts."""
     tools: dict[str, ToolSettings] = {}
@@ -109,6 +115,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.state / "kernel.log"
 
     @property
+    def workspaces(self) -> Path:
+        """Where agents' own folders lie, one an agent."""
+        return self.state / "workspaces"
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """What no agent reaches, whatever it mounts: resolved folders."""
+        folders = (self.state, self.runtime, self.models, file().parent)
+        return tuple(sorted({str(folder.resolve()) for folder in folders}))
+
+    @property
     def socket(self) -> Path:
         return self.runtime / "socket"
 
@@ -127,31 +144,34 @@ def load(name: str = "", state: Path | None = None) -> Config:
         raise CallerError("name must be a name, not a path", field="name")
     folder = state or xdg("XDG_STATE_HOME", ".local/state") / "isovist" / name
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    file = xdg("XDG_CONFIG_HOME", ".config") / "isovist" / "config.toml"
+    where = file()
     try:
-        settings = msgspec.convert(tomllib.loads(file.read_text()), Settings)
+        settings = msgspec.convert(tomllib.loads(where.read_text()), Settings)
     except FileNotFoundError:
         settings = Settings()
     except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise CallerError(f"{file}: {e}", field="config") from None
+        raise CallerError(f"{where}: {e}", field="config") from None
     if not 256 <= settings.context <= 1 << 20:
-        raise CallerError(f"{file}: context must be 256 to {1 << 20}", field="context")
+        raise CallerError(f"{where}: context must be 256 to {1 << 20}", field="context")
     if not 0 <= settings.room <= 1 << 40:
-        raise CallerError(f"{file}: room must be 0 to {1 << 40} bytes", field="room")
+        raise CallerError(f"{where}: room must be 0 to {1 << 40} bytes", field="room")
     if not 0 <= settings.states <= 1 << 50:
-        raise CallerError(f"{file}: states must be 0 to {1 << 50} bytes", field="states")
+        raise CallerError(f"{where}: states must be 0 to {1 << 50} bytes", field="states")
+    for agent, most in settings.processes.items():
+        if most < 0:
+            raise CallerError(f"{where}: processes.{agent} must be 0 or more", field="processes")
     for model, endpoint in settings.endpoints.items():
         try:
             endpoints.check(model, endpoint)
         except CallerError as e:
-            raise CallerError(f"{file}: {e.message}", field=e.field) from None
+            raise CallerError(f"{where}: {e.message}", field=e.field) from None
     for server, tool in settings.tools.items():
         try:
             check_tools(server, tool)
         except CallerError as e:
-            raise CallerError(f"{file}: {e.message}", field=e.field) from None
-    _check_scheduling(settings, str(file))
-    _check_learning(settings.learn, str(file))
+            raise CallerError(f"{where}: {e.message}", field=e.field) from None
+    _check_scheduling(settings, str(where))
+    _check_learning(settings.learn, str(where))
     return Config(
         name=name,
         state=folder.resolve(),
@@ -195,6 +215,11 @@ def _check_learning(learn: Learning, file: str) -> None:
 
 def default_models() -> Path:
     return xdg("XDG_CACHE_HOME", ".cache") / "isovist" / "models"
+
+
+def file() -> Path:
+    """Where the settings are read from."""
+    return xdg("XDG_CONFIG_HOME", ".config") / "isovist" / "config.toml"
 
 
 def xdg(variable: str, default: str) -> Path:

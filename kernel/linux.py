@@ -48,6 +48,16 @@ def syscall(number: int, *arguments: int, call: str) -> int:
     return result
 
 
+def capget(header: int, sets: int) -> None:
+    """``capget`` with the addresses of its two structures."""
+    _check(_libc.capget(ctypes.c_void_p(header), ctypes.c_void_p(sets)), "capget")
+
+
+def capset(header: int, sets: int) -> None:
+    """``capset`` with the addresses of its two structures."""
+    _check(_libc.capset(ctypes.c_void_p(header), ctypes.c_void_p(sets)), "capset")
+
+
 def set_death_signal(number: signal.Signals) -> None:
     """Send this process ``number`` when the *thread* that forked it ends.
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from isovist.kernel.channels import PROCESS_GONE, Channel, Pipes
-from isovist.kernel.spawner import Child, Exit, Spawner
+from isovist.kernel.confinement import policy
+from isovist.kernel.spawner import Child, Confinement, Exit, Spawner
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.syscalls.errors import Errno, IsovistError
 
 if TYPE_CHECKING:
+    from isovist.kernel.config import Config
     from isovist.kernel.kernel import Kernel
 
 STDERR = 16 * 1024
@@ -28,7 +30,7 @@ class Processes:
     to its ``Exited``."""
 
     def __init__(self, kernel: Kernel, nursery: trio.Nursery) -> None:
-        self.spawner = Spawner(nursery, self._gone)
+        self.spawner = Spawner(nursery, self._gone, confinement=_confinement(kernel.config))
         self._kernel = kernel
         self._nursery = nursery
         self._children: dict[int, Child] = {}
@@ -57,6 +59,7 @@ class Processes:
                 cwd=i.cwd,
                 fresh=i.fresh,
                 stdio=(stdio[0], stdio[1], stdio[2]) if stdio else None,
+                agent=i.agent,
             )
         except IsovistError as e:
             self._kernel.dispatch(
@@ -174,3 +177,11 @@ class Processes:
                 reason=self._reasons.pop(gone.pid, gone.reason),
             )
         )
+
+
+def _confinement(config: Config) -> Confinement | None:
+    """Raises ``EINVAL`` where agents could read one of the kernel's folders all the same."""
+    if config.settings.confinement == "off":
+        return None
+    policy.check_private(config.private)
+    return Confinement(config.workspaces, config.private, config.settings.processes)

@@ -12,8 +12,8 @@ be written; 126 for a program that could not be loaded (a syntax error, a module
 import, a class that is no agent); 130 for ``KeyboardInterrupt``. What cannot be found is told
 before there is a process: ``ENOENT``.
 
-``python -m isovist.kernel.programs KIND TARGET [ARG…]`` does in a fresh interpreter what a fork
-of the zygote does.
+``python -m isovist.kernel.programs KIND TARGET CWD [ARG…]`` does in a fresh interpreter what a
+fork of the zygote does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import signal
 import sys
 import threading
 import types
@@ -44,10 +45,16 @@ BUILT_IN = {
 """Our own agents. They come before entry points: no other distribution can take their names,
 and they are there in a bare checkout too."""
 
+SEALED = "ISOVIST_SEAL"
+"""Environment variable of a fresh interpreter that is confined, and yet has to take its right to
+execute from itself."""
+
 CHANNEL = "ISOVIST_FDS"
 """Environment variable: ``r,w``, the descriptors on which the agent reads and writes."""
 
 UNLOADABLE = 126
+TERMINATED = 128 + signal.SIGTERM
+"""How process 1 of a namespace ends by SIGTERM: Linux would ignore the signal."""
 INTERRUPTED = 130
 LOST_OUTPUT = 120
 MAX_PROGRAM = 4096
@@ -89,6 +96,7 @@ def resolve(program: str, cwd: str = "") -> Resolved:
 
 def run(resolved: Resolved, args: Sequence[str]) -> NoReturn:
     """Become the program, run it to its end, and end the process with its exit code."""
+    mind_termination()
     failed = UNLOADABLE
     try:
         load = _load_script if resolved.kind == "script" else _load_class
@@ -103,6 +111,12 @@ def run(resolved: Resolved, args: Sequence[str]) -> NoReturn:
         _report(e)
         status = failed
     _end(status)
+
+
+def mind_termination() -> None:
+    """Let SIGTERM end process 1 of a namespace too, unless the program says otherwise."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
 
 
 def _end(status: object) -> NoReturn:
@@ -240,11 +254,15 @@ def _report(e: Exception) -> None:
 
 def main(argv: Sequence[str]) -> NoReturn:
     """The fresh interpreter's side of a spawn."""
-    kind, target, *args = argv
+    kind, target, cwd, *args = argv
     for fd in os.environ.get(CHANNEL, "").split(","):
         if fd.isdecimal():
             os.set_inheritable(int(fd), False)
-    run(msgspec.convert({"kind": kind, "target": target, "cwd": os.getcwd()}, Resolved), args)
+    if os.environ.pop(SEALED, ""):
+        from isovist.kernel.confinement import seccomp
+
+        seccomp.seal()
+    run(msgspec.convert({"kind": kind, "target": target, "cwd": cwd}, Resolved), args)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ import resource
 import signal
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import trio
 
 from isovist.kernel import linux, programs, zygote
+from isovist.kernel.confinement import cgroups, policy, workspace
 from isovist.kernel.zygote_client import END_SECONDS, Agent, ZygoteClient, encode
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 
@@ -38,6 +40,20 @@ ENVIRONMENT = frozenset(
 )  # fmt: skip
 """What agents inherit of the kernel's environment, besides ``LC_*`` and ``PYTHON*``. The rest
 stays out: keys of model endpoints are among it."""
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """Agents are confined: each has a workspace in the folder ``workspaces``, and none can reach
+    the folders ``private`` (resolved), the kernel's own. ``processes``: how many an agent may have
+    beside itself, by agent; ``*``: each other; else none."""
+
+    workspaces: Path
+    private: tuple[str, ...]
+    processes: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, agent: str) -> int:
+        return self.processes.get(agent, self.processes.get("*", 0))
 
 
 @dataclass(frozen=True)
@@ -78,7 +94,8 @@ class Spawner:
 
     ``on_exit`` is called once for each :class:`Child`, in a task of ``nursery``, after
     :meth:`spawn` has returned it. ``environ`` is what agents inherit (default: the
-    :data:`ENVIRONMENT` part of ours). Without ``namespaces`` none is tried.
+    :data:`ENVIRONMENT` part of ours). Without ``namespaces`` none is tried; without a
+    ``confinement`` agents can do all that this user can.
     """
 
     def __init__(
@@ -88,7 +105,10 @@ class Spawner:
         *,
         environ: Mapping[str, str] | None = None,
         namespaces: bool = True,
+        confinement: Confinement | None = None,
     ) -> None:
+        self._confinement = confinement
+        self._group: cgroups.Group | None = None
         self._nursery = nursery
         self._on_exit = on_exit
         self._environ = inherited(os.environ) if environ is None else dict(environ)
@@ -104,6 +124,16 @@ class Spawner:
         """Have a zygote ready; says how it holds its agents. Raises ``EIO`` if none starts."""
         return (await self._living()).isolation
 
+    async def enforced(self) -> dict[str, str]:
+        """What agents are held by here (:data:`isovist.kernel.confinement.report.MATTERS`); empty
+        without a confinement. Raises ``EIO`` if no zygote starts."""
+        enforced = dict((await self._living()).enforced)
+        for matter in self._group.holds if self._group is not None else ():
+            enforced[matter] = ", ".join(
+                filter(None, (enforced.get(matter), "a cgroup of all agents"))
+            )
+        return enforced
+
     async def spawn(
         self,
         pid: int,
@@ -114,14 +144,20 @@ class Spawner:
         fresh: bool = False,
         stdio: tuple[int, int, int] | None = None,
         env: Mapping[str, str] | None = None,
+        agent: str = "",
+        mounts: Sequence[tuple[str, policy.Mode]] = (),
+        memory: int = policy.MEMORY,
     ) -> Child:
         """Run ``program`` as process ``pid``, a number never used before.
 
+        Where agents are confined it works in the workspace of ``agent``, with ``mounts`` (host
+        paths) beside it and ``memory`` bytes; elsewhere in ``cwd``.
+
         ``stdio``'s first two descriptors become the agent's standard input and output (default
         ``/dev/null``); standard error always comes through the kernel. The caller's descriptors
-        stay open. Raises what :func:`programs.resolve` raises, ``EMSGSIZE`` or ``EINVAL`` for
-        arguments, ``EAGAIN`` where the host has no more processes or descriptors, ``EIO`` where
-        the zygote failed.
+        stay open. Raises what :func:`programs.resolve` and :func:`policy.of_mounts` raise,
+        ``EMSGSIZE`` or ``EINVAL`` for arguments, ``EAGAIN`` where the host has no more processes
+        or descriptors, ``EIO`` where the zygote failed.
         """
         if pid in self._agents or pid in self._spawning:
             raise CallerError(f"process {pid} exists", errno=Errno.EEXIST, field="pid")
@@ -130,16 +166,20 @@ class Spawner:
             # Off the loop: a path may lie on a slow disk, a name is looked for in many files.
             resolved = await trio.to_thread.run_sync(programs.resolve, program, cwd)
             job = zygote.Job(pid, resolved, tuple(args), dict(env or {}), fresh, stdio is not None)
-            agent, pipes = await self._fork(job, stdio)
+            if self._confinement is not None:
+                job = await trio.to_thread.run_sync(
+                    _confined, job, self._confinement, agent, mounts, memory
+                )
+            forked, pipes = await self._fork(job, stdio)
         finally:
             killed = self._spawning.pop(pid)
         self._spawned += 1
-        self._agents[pid] = agent
+        self._agents[pid] = forked
         if killed:
-            linux.send_signal(agent.pidfd, signal.SIGKILL)
+            linux.send_signal(forked.pidfd, signal.SIGKILL)
         # No checkpoint from here on: the caller has its child before anyone learns of its end.
-        self._nursery.start_soon(self._watch, agent)
-        return Child(pid, agent.pidfd, *pipes)
+        self._nursery.start_soon(self._watch, forked)
+        return Child(pid, forked.pidfd, *pipes)
 
     def kill(self, pid: int, *, grace: float = 0.0) -> None:
         """End process ``pid`` and its process group: SIGKILL, ``grace`` seconds after a SIGTERM.
@@ -199,6 +239,9 @@ class Spawner:
                     await client.ended.wait()
                 client.kill()
                 await client.ended.wait()
+            if self._group is not None:
+                self._group.remove()
+                self._group = None
 
     def statistics(self) -> dict[str, int | str]:
         """``isolation`` and ``zygote_pid`` (the host's number) are empty and -1 while there is no
@@ -218,7 +261,7 @@ class Spawner:
         async with self._starting:
             if self._zygote is None or not self._zygote.alive:
                 try:
-                    client = ZygoteClient.begin(self._environ, self._namespaces)
+                    client = ZygoteClient.begin(self._environ, self._options())
                 except OSError as e:
                     raise WorldError(f"no zygote: {e.strerror}", errno=Errno.EAGAIN) from None
                 self._zygotes += 1
@@ -229,6 +272,14 @@ class Spawner:
                     raise WorldError("the zygote did not start") from None
                 self._zygote = client
             return self._zygote
+
+    def _options(self) -> list[str]:
+        options = [] if self._namespaces else ["group"]
+        if self._confinement is not None:
+            if self._group is None:
+                self._group = cgroups.create()
+            options += ["confined", *(f"cgroup={folder}" for folder in self._group.folders)]
+        return options
 
     async def _fork(
         self, job: zygote.Job, stdio: tuple[int, int, int] | None
@@ -280,6 +331,33 @@ class Spawner:
             await agent.gone.wait()
         if not agent.gone.is_set():
             linux.send_signal(agent.pidfd, signal.SIGKILL)
+
+
+def _confined(
+    job: zygote.Job,
+    confinement: Confinement,
+    agent: str,
+    mounts: Sequence[tuple[str, policy.Mode]],
+    memory: int,
+) -> zygote.Job:
+    """``job`` with a policy and a workspace. Reads and writes the disk."""
+    try:
+        home = workspace.prepare(confinement.workspaces, agent or "unnamed")
+    except OSError as e:
+        raise WorldError(f"no workspace for {agent!r}: {e.strerror}") from None
+    return msgspec.structs.replace(
+        job,
+        home=str(home),
+        env={**job.env, **workspace.environment(home)},
+        policy=policy.of_agent(
+            job.program,
+            str(home),
+            confinement.private,
+            mounts=mounts,
+            memory=memory,
+            processes=confinement.of(agent),
+        ),
+    )
 
 
 def _check_descriptors() -> None:

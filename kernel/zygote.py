@@ -1,13 +1,19 @@
-"""The process that agents are forked from: ``python -m isovist.kernel.zygote FD [group]``.
+"""The process that agents are forked from.
+
+``python -m isovist.kernel.zygote FD [group] [confined] [cgroup=FOLDER…]``
 
 Two processes, so that nothing outlives the kernel, not even after ``kill -9`` of it::
 
     kernel ── guard ── zygote (process 1 of a PID namespace) ── agents ── their children …
+                                         each confined agent: process 1 of one below that
 
 ``pid-namespace``: the guard dies with the kernel and the zygote with the guard (death signals);
 Linux then kills whatever is left in the namespace, daemons included. ``process-group``: where
 the host forbids namespaces, the guard takes in all orphans, and when the zygote or the kernel
 is gone it kills child after child until it has none.
+
+With ``confined`` an agent whose job has a policy is confined (:mod:`isovist.kernel.confinement`)
+before any of its own code runs.
 
 The zygote has imported what agents need and does nothing but fork. It is single-threaded, runs
 no event loop, holds no secret (the spawner hands it a filtered environment), and ends when its
@@ -33,6 +39,9 @@ from typing import Literal, NoReturn
 import msgspec
 
 from isovist.kernel import linux, programs
+from isovist.kernel.confinement import cgroups, policy, report
+from isovist.kernel.confinement.apply import Fence, bound_tasks
+from isovist.kernel.confinement.policy import Policy
 from isovist.syscalls.errors import Errno
 
 Isolation = Literal["pid-namespace", "process-group"]
@@ -50,7 +59,8 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     standard error and, with ``stdio``, its standard input and output (else ``/dev/null``).
 
     ``pid`` is the kernel's own number, ``env`` is added to the zygote's environment, ``fresh``
-    executes a new interpreter after the fork.
+    executes a new interpreter after the fork. With a ``policy`` it is confined, and works in the
+    folder ``home``; without, in its program's.
     """
 
     pid: int
@@ -59,12 +69,16 @@ class Job(msgspec.Struct, frozen=True, tag=True):
     env: dict[str, str] = {}
     fresh: bool = False
     stdio: bool = False
+    policy: Policy | None = None
+    home: str = ""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """First message; with it comes the zygote's pidfd."""
+    """First message; with it comes the zygote's pidfd. ``enforced``: what a policy's agents are
+    held by (:mod:`isovist.kernel.confinement.report`)."""
 
     isolation: Isolation
+    enforced: dict[str, str] = {}
 
 
 class Forked(msgspec.Struct, frozen=True, tag=True):
@@ -95,13 +109,14 @@ _jobs = msgspec.msgpack.Decoder(Job)
 
 
 class Zygote:
-    """Serves one control socket."""
+    """Serves one control socket. With a ``namespace``, agents with a policy get their own."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, namespace: linux.Namespace | None) -> None:
         self._control = control
+        self._namespace = namespace
         self._agents: dict[int, int] = {}  # our number of each living agent -> the kernel's
 
-    def serve(self, isolation: Isolation) -> tuple[Job, list[int]] | None:
+    def serve(self, isolation: Isolation, enforced: dict[str, str]) -> tuple[Job, list[int]] | None:
         """Fork an agent for each job. Returns ``None`` when the kernel is gone; returns in
         **each forked child** too, with its job and descriptors."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -110,7 +125,7 @@ class Zygote:
         os.set_blocking(wake, False)
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        self._send(Ready(isolation), os.pidfd_open(os.getpid()))
+        self._send(Ready(isolation, enforced), os.pidfd_open(os.getpid()))
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(wake, select.POLLIN)
@@ -136,13 +151,22 @@ class Zygote:
             # Another thread may hold a lock that nobody in the child would ever release.
             self._send(Refused(job.pid, Errno.EKERNEL, f"the zygote has {threads} threads"))
             return False
+        own = self._namespace if job.policy is not None else None
+        why: str | None = ""
         try:
+            if own is not None:
+                own.leave()
             number = os.fork()
         except OSError as e:
-            self._send(Refused(job.pid, Errno.EAGAIN, f"fork: {e.strerror}"))
-            return False
+            number, why = -1, e.strerror
         if number == 0:
             return True
+        if own is not None:
+            # Where there is no way back the zygote ends: each later fork would fail.
+            own.back()
+        if number < 0:
+            self._send(Refused(job.pid, Errno.EAGAIN, f"fork: {why}"))
+            return False
         self._agents[number] = job.pid
         # Only _reap() waits for children, so the number is still this child's.
         self._send(Forked(job.pid), os.pidfd_open(number))
@@ -158,7 +182,12 @@ class Zygote:
                         os.killpg(found.si_pid, signal.SIGKILL)
                 _, status = os.waitpid(found.si_pid, 0)
                 if pid is not None:
-                    self._send(Ended(pid, os.waitstatus_to_exitcode(status)))
+                    self._send(Ended(pid, self._ending(status)))
+
+    def _ending(self, status: int) -> int:
+        code = os.waitstatus_to_exitcode(status)
+        # Process 1 of a namespace cannot die by SIGTERM, and says that it would have.
+        return -signal.SIGTERM if self._namespace and code == programs.TERMINATED else code
 
     def _send(self, answer: Answer, fd: int | None = None) -> None:
         """Blocks while the kernel is slow. If it is gone, so are we."""
@@ -171,12 +200,14 @@ class Zygote:
                 os.close(fd)
 
 
-def become(job: Job, fds: list[int], isolation: Isolation) -> None:
-    """In the child: take the descriptors that come with ``job``, drop all else of the zygote."""
+def become(job: Job, fds: list[int], isolation: Isolation, fence: Fence | None) -> None:
+    """In the child: take the descriptors that come with ``job``, drop all else of the zygote, and
+    be confined where the job says so."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    programs.mind_termination()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # A session of its own: no terminal's signals, and a group to end what it leaves behind.
     os.setsid()
@@ -191,14 +222,21 @@ def become(job: Job, fds: list[int], isolation: Isolation) -> None:
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for fd in wanted]
     for target, fd in enumerate(high):
         os.dup2(fd, target, inheritable=target < 3 or job.fresh)
+    os.chdir(job.home or job.program.cwd)
+    if fence is not None and job.policy is not None:
+        bound_tasks(job.policy.tasks)
+        fence.files(job.policy, replace=job.fresh)
     os.closerange(len(wanted), os.sysconf("SC_OPEN_MAX"))
     os.environ.update(job.env)
     os.environ[programs.CHANNEL] = ",".join(map(str, AGENT_FDS))
-    os.chdir(job.program.cwd)
+    if fence is not None and job.policy is not None:
+        fence.rest(job.policy, replace=job.fresh)
+        if job.fresh and job.policy.processes == 0:
+            os.environ[programs.SEALED] = "1"
     if job.fresh:
         program = job.program
-        runner = [sys.executable, "-P", "-m", programs.__name__, program.kind, program.target]
-        os.execv(sys.executable, [*runner, *job.args])
+        runner = ["-P", "-m", programs.__name__, program.kind, program.target, program.cwd]
+        os.execv(sys.executable, [sys.executable, *runner, *job.args])
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # a text stream here
 
 
@@ -228,16 +266,9 @@ def guard(zygote: int, isolation: Isolation) -> NoReturn:
 
 
 def _sweep() -> NoReturn:
-    """Kill and reap children, and the orphans that this makes our children, until none is left."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    try:
-        while True:
-            for child in linux.children():
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(child, signal.SIGKILL)
-            os.wait()
-    except ChildProcessError:
-        os._exit(0)
+    linux.kill_children()
+    os._exit(0)
 
 
 def isolate(allowed: bool) -> Isolation:
@@ -253,19 +284,26 @@ def isolate(allowed: bool) -> Isolation:
 def main(argv: Sequence[str]) -> None:
     # An error below here is ours, and the kernel's log has it; one in a child is the agent's.
     control = socket.socket(fileno=int(argv[0]))
+    confined = "confined" in argv[1:]
+    for option in argv[1:]:
+        if option.startswith("cgroup="):
+            cgroups.join(option.removeprefix("cgroup="))
     isolation = isolate(allowed="group" not in argv[1:])
     if (child := os.fork()) != 0:
         control.close()
         guard(child, isolation)
     linux.set_death_signal(signal.SIGKILL)
     preload()
-    forked = Zygote(control).serve(isolation)
+    fence = Fence(policy.interpreter(), policy.executables()) if confined else None
+    namespace = linux.Namespace() if confined and isolation == "pid-namespace" else None
+    enforced = report.survey(fence, namespace) if fence is not None else {}
+    forked = Zygote(control, namespace).serve(isolation, enforced)
     if forked is None:
         os._exit(0)
     control.detach()  # the child closes it by number
     job, fds = forked
     try:
-        become(job, fds, isolation)
+        become(job, fds, isolation, fence)
     except OSError as e:
         print(f"{job.program.target} could not be started: {e}", file=sys.stderr)
         sys.exit(programs.UNLOADABLE)

@@ -65,22 +65,23 @@ class ZygoteClient:
         self._guard = guard
         self._sending = trio.Lock()
         self.isolation: zygote.Isolation = "process-group"
+        self.enforced: dict[str, str] = {}
         self.pidfd = -1
         self.ended = trio.Event()
         self.agents: dict[int, Agent] = {}
         self.requests: dict[int, Request] = {}
 
     @classmethod
-    def begin(cls, environ: Mapping[str, str], namespaces: bool) -> ZygoteClient:
-        """Execute guard and zygote. Not from a helper thread: they die with the thread that
-        starts them. Raises :class:`OSError`."""
+    def begin(cls, environ: Mapping[str, str], options: Sequence[str]) -> ZygoteClient:
+        """Execute guard and zygote with ``options``. Not from a helper thread: they die with the
+        thread that starts them. Raises :class:`OSError`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with contextlib.ExitStack() as undo, theirs:
             undo.callback(ours.close)
             number = theirs.fileno()
             command = [sys.executable, "-P", "-m", zygote.__name__, str(number)]
             guard = subprocess.Popen(
-                command if namespaces else [*command, "group"],
+                [*command, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(number,),
@@ -104,6 +105,7 @@ class ZygoteClient:
                 answer, fds = received
                 if isinstance(answer, zygote.Ready):
                     self.isolation, (self.pidfd,) = answer.isolation, fds
+                    self.enforced = answer.enforced
                     task_status.started()
                 else:
                     self._take(answer, fds)

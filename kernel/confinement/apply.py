@@ -34,7 +34,7 @@ class Fence:
         ]
         self._run = landlock.places(run, landlock.RUN)
         if self.filtered:
-            seccomp.program(pid=1)
+            seccomp.program(pid=1, truncate=self.abi >= 3)
 
     def files(self, wanted: Policy, *, replace: bool = False) -> None:
         """First half: no privileges, and files by Landlock alone, where there is Landlock.
@@ -69,8 +69,8 @@ class Fence:
             file_size=wanted.file_size,
             tasks=policy.USER_TASKS,
         )
+        limits.drop_capabilities()
         if self.filtered:
-            limits.drop_capabilities(platform.machine())
             seccomp.install(
                 seccomp.program(
                     pid=os.getpid(),

@@ -36,9 +36,6 @@ from isovist.kernel.confinement.policy import Policy
 UNSTARTABLE = 126
 """Exit status where the program could not be confined or executed."""
 
-PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
-"""Where the system's programs lie, readable and executable."""
-
 CONFIGURATION = tuple(
     f"/etc/{name}"
     for name in ("ld.so.cache", "localtime", "nsswitch.conf", "hosts", "resolv.conf", "passwd",
@@ -55,9 +52,9 @@ _BOOT = (
 def command(argv: Sequence[str], wanted: Policy, *, bubblewrap: bool = True) -> list[str]:
     """What to execute, as a child of this process, so that ``argv`` runs under ``wanted``.
 
-    To what the policy lists this adds :data:`PROGRAMS`, :data:`CONFIGURATION`, this interpreter
-    with its packages, and the program's own file. ``bubblewrap`` is used where it is installed
-    unless that is false. A policy of no ``processes`` is given one: the program itself.
+    To what the policy lists this adds :data:`policy.PROGRAMS`, :data:`CONFIGURATION`, this
+    interpreter with its packages, and the program's own file. ``bubblewrap`` is used where it is
+    installed unless that is false. A policy of no ``processes`` is given one: the program itself.
     """
     root = str(Path(__file__).absolute().parent.parent.parent.parent)
     order = _Order(
@@ -98,7 +95,7 @@ def _completed(wanted: Policy, program: str) -> Policy:
     found = shutil.which(program)
     run = {
         *wanted.run,
-        *PROGRAMS,
+        *policy.PROGRAMS,
         *policy.interpreter(),
         *policy.executables(),
         *(os.path.join(prefix, "bin") for prefix in (sys.prefix, sys.base_prefix)),

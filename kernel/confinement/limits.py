@@ -21,8 +21,6 @@ _SECUREBITS = 0b11101111
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITIES = 64
 
-_CAPSET = {"x86_64": 126, "aarch64": 91}
-
 MAPPED = 1 << 30
 """Bytes of address space beside the memory: libraries, shared mappings."""
 
@@ -38,7 +36,7 @@ def hide_memory() -> None:
     linux.prctl(_PR_SET_DUMPABLE, 0)
 
 
-def drop_capabilities(machine: str) -> None:
+def drop_capabilities() -> None:
     """Leave none in any set, for good, so that root is but the owner of root's files."""
     for number in range(_CAPABILITIES):
         # Beyond the last one, or where we have no right to lower the bound, which then no longer
@@ -51,9 +49,7 @@ def drop_capabilities(machine: str) -> None:
         linux.prctl(_PR_SET_SECUREBITS, _SECUREBITS)
     header = ctypes.create_string_buffer(struct.pack("=Ii", _CAPABILITY_VERSION, 0))
     nothing = ctypes.create_string_buffer(24)
-    linux.syscall(
-        _CAPSET[machine], ctypes.addressof(header), ctypes.addressof(nothing), call="capset"
-    )
+    linux.capset(ctypes.addressof(header), ctypes.addressof(nothing))
 
 
 def limit(*, memory: int, mapped: bool, files: int, file_size: int, tasks: int) -> None:

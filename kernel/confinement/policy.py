@@ -12,6 +12,7 @@ granted entry by entry, without it.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import site
 import sys
@@ -23,6 +24,7 @@ from typing import Literal
 
 import msgspec
 
+from isovist.kernel.programs import Resolved
 from isovist.syscalls.errors import CallerError
 
 Mode = Literal["ro", "rw"]
@@ -68,6 +70,9 @@ SYSTEM = (
 """Shared libraries, time zones, chance, and how many processors there are. Nothing of ``/proc``:
 all that a process may know of itself there it can ask by syscall."""
 
+PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+"""Where the system's programs lie: readable and executable for who may execute."""
+
 NULL = ("/dev/null", "/dev/full")
 """Also for writing."""
 
@@ -108,17 +113,33 @@ def of_program(
 ) -> tuple[str, ...]:
     """What the program of an agent reads of its own.
 
-    A script: its folder. A class: the folder that it is looked for in. Of a folder that is not
-    one program's (the home folder, a temporary folder, a root) only the script itself, or the
-    module or package that is named.
+    A script: its folder. A class: the folder that it lies in, or its installed package. Of a
+    folder that is not one program's (the home folder, a temporary folder, a root) only the script
+    itself, or the module or package that is named.
     """
-    if kind == "name":
+    if kind == "script":
+        return _of_folder(os.path.dirname(target), (target,), private)
+    name = target.partition(":")[0].partition(".")[0]
+    top = os.path.join(cwd, name)
+    if kind == "class" and (os.path.isdir(top) or os.path.isfile(top + ".py")):
+        return _of_folder(cwd, (top, top + ".py"), private)
+    return _installed(name)
+
+
+def _installed(name: str) -> tuple[str, ...]:
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
         return ()
-    folder = os.path.dirname(target) if kind == "script" else cwd
+    if found is None:
+        return ()
+    return tuple(found.submodule_search_locations or ((found.origin,) if found.origin else ()))
+
+
+def _of_folder(folder: str, own: tuple[str, ...], private: Sequence[str]) -> tuple[str, ...]:
     folder = os.path.realpath(folder)
     if _common(folder):
-        top = os.path.join(cwd, target.partition(":")[0].partition(".")[0])
-        return (target,) if kind == "script" else (top, top + ".py")
+        return own
     if not any(within(path, folder) for path in private):
         return (folder,)
     entries = sorted(os.scandir(folder), key=lambda entry: not entry.name.endswith(".py"))
@@ -127,7 +148,28 @@ def of_program(
         for entry in entries
         if not any(overlap(os.path.realpath(entry.path), path) for path in private)
     ]
-    return (*((target,) if kind == "script" else ()), *safe[:ENTRIES])
+    return (*own, *safe[:ENTRIES])
+
+
+def of_agent(
+    program: Resolved,
+    workspace: str,
+    private: Sequence[str],
+    *,
+    mounts: Iterable[tuple[str, Mode]] = (),
+    memory: int = MEMORY,
+    processes: int = 0,
+) -> Policy:
+    """The policy of an agent: its workspace, its program, its ``mounts`` (see
+    :func:`of_mounts`). With ``processes`` it may execute the system's programs."""
+    read, write = of_mounts(mounts, private)
+    return Policy(
+        read=(*of_program(program.kind, program.target, program.cwd, private), *read),
+        write=(workspace, *write),
+        run=PROGRAMS if processes else (),
+        processes=processes,
+        memory=memory,
+    )
 
 
 def of_mounts(
