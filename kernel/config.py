@@ -56,8 +56,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quotas: dict[Literal["agent", "user", "model"], dict[str, Limit]] = {}
     """Limits by axis and name; ``*`` for each that is not named."""
 
-    confinement: Literal["on", "off"] = "on"
-    """Whether agents are confined: to their workspace, without network (docs/confinement.md)."""
+    confinement: Literal["required", "on", "off"] = "on"
+    """Whether agents are confined: to their workspace, without network (docs/confinement.md).
+    ``required``: the kernel does not start where this system cannot enforce it."""
     processes: dict[str, int] = {}
     """How many processes an agent may have beside itself, by agent; ``*`` for each that is not
     named; 0 (it can neither fork nor execute) where nothing is said."""

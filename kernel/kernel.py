@@ -26,6 +26,7 @@ from isovist.kernel.calendar import next_time
 from isovist.kernel.channels import Channel, Pipes, Socket
 from isovist.kernel.chronicle import Chronicle
 from isovist.kernel.config import Config, Settings
+from isovist.kernel.confinement import report
 from isovist.kernel.contexts import Contexts, sweep
 from isovist.kernel.door import Door
 from isovist.kernel.embedding import Embedding
@@ -132,6 +133,8 @@ class Kernel:
         used."""
         # The loop must not wait 5 ms, the default, for the interpreter lock of a busy thread.
         sys.setswitchinterval(SWITCH)
+        if self.config.settings.confinement == "required":
+            await trio.to_thread.run_sync(report.require)
         with Lock(self.config.lock, self.config.database) as lock:
             self.embedding = await Embedding.load(
                 self.config.settings.embedder,
@@ -365,10 +368,19 @@ class Kernel:
         """Have the zygote ready before the first spawn asks for it, and say what holds agents."""
         try:
             isolation = await self.spawner.start()
+            enforced = await self.spawner.enforced()
         except IsovistError as e:
             log.error("no agent can be spawned", why=str(e))
         else:
-            log.info("spawner up", isolation=isolation)
+            log.info("spawner up", isolation=isolation, confined=enforced)
+            if self.config.settings.confinement == "off":
+                log.warning("agents are not confined", why="config.toml says so")
+                return
+            for matter in report.MATTERS:
+                if not enforced.get(matter):
+                    log.warning(
+                        "not enforced", what=report.MATTERS[matter], hint=report.HINTS[matter]
+                    )
 
     async def _shut_down(self) -> None:
         """Agents first, children before those that spawned them, then their channels; drivers go

@@ -206,9 +206,16 @@ def receive_message(sock: socket.socket, size: int, most: int) -> tuple[bytes, l
     Empty bytes mean that the peer is gone. A datagram that was cut short is ``EMSGSIZE``, and
     none of its descriptors stays open.
     """
+    buffer = bytearray(size)
+    length, fds = receive_into(sock, buffer, most)
+    return bytes(buffer[:length]), fds
+
+
+def receive_into(sock: socket.socket, buffer: bytearray, most: int) -> tuple[int, list[int]]:
+    """:func:`receive_message` into ``buffer``, and nowhere else in memory; its length."""
     width = array.array("i").itemsize
-    data, ancillary, flags, _ = sock.recvmsg(
-        size, socket.CMSG_SPACE(most * width), socket.MSG_CMSG_CLOEXEC
+    length, ancillary, flags, _ = sock.recvmsg_into(
+        [buffer], socket.CMSG_SPACE(most * width), socket.MSG_CMSG_CLOEXEC
     )
     fds = array.array("i")
     for level, kind, payload in ancillary:
@@ -217,5 +224,5 @@ def receive_message(sock: socket.socket, size: int, most: int) -> tuple[bytes, l
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         for fd in fds:
             os.close(fd)
-        raise OSError(90, f"message longer than {size} bytes or {most} descriptors")
-    return data, list(fds)
+        raise OSError(90, f"message longer than {len(buffer)} bytes or {most} descriptors")
+    return length, list(fds)

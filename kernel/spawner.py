@@ -12,7 +12,6 @@ import errno
 import os
 import resource
 import signal
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ import trio
 
 from isovist.kernel import linux, programs, zygote
 from isovist.kernel.confinement import cgroups, policy, workspace
+from isovist.kernel.environment import inherited
 from isovist.kernel.zygote_client import END_SECONDS, Agent, ZygoteClient, encode
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 
@@ -33,13 +33,6 @@ STATUS_SECONDS = 1.0
 RESERVE = 128
 """Descriptors that no spawn may use up: without any, the kernel could not even take in the pidfd
 of an agent that has just been forked."""
-
-ENVIRONMENT = frozenset(
-    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM",
-     "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
-)  # fmt: skip
-"""What agents inherit of the kernel's environment, besides ``LC_*`` and ``PYTHON*``. The rest
-stays out: keys of model endpoints are among it."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ class Spawner:
 
     ``on_exit`` is called once for each :class:`Child`, in a task of ``nursery``, after
     :meth:`spawn` has returned it. ``environ`` is what agents inherit (default: the
-    :data:`ENVIRONMENT` part of ours). Without ``namespaces`` none is tried; without a
+    :func:`inherited` part of ours). Without ``namespaces`` none is tried; without a
     ``confinement`` agents can do all that this user can.
     """
 
@@ -368,20 +361,6 @@ def _check_descriptors() -> None:
     os.close(lowest)
     if soft != resource.RLIM_INFINITY and lowest >= soft - RESERVE:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of ``environ`` that agents get, with this very copy of isovist importable."""
-    kept = {
-        name: value
-        for name, value in environ.items()
-        if name in ENVIRONMENT or name.startswith(("LC_", "PYTHON"))
-    }
-    # Not resolved: in a checkout the packages are links, and only beside them is `isovist`.
-    root = str(Path(__file__).absolute().parent.parent.parent)
-    if root != sysconfig.get_path("purelib"):
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, (root, kept.get("PYTHONPATH"))))
-    return kept
 
 
 def _checked(job: zygote.Job) -> bytes:

@@ -32,6 +32,7 @@ import pkgutil
 import select
 import signal
 import socket
+import struct
 import sys
 from collections.abc import Sequence
 from typing import Literal, NoReturn
@@ -52,6 +53,11 @@ MAX_JOB = 128 * 1024
 AGENT_FDS = (3, 4)
 """Where an agent finds its channel: it reads replies on the first, writes requests on the second.
 Beside these and 0, 1, 2 it has no descriptor."""
+
+
+HEAD = struct.Struct("=Q?")
+"""Before the encoded job: its ``pid``, and whether it has a policy. It is all that the zygote
+reads: what an agent is told must not lie in the memory that later agents are copies of."""
 
 
 class Job(msgspec.Struct, frozen=True, tag=True):
@@ -126,6 +132,7 @@ class Zygote:
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         self._send(Ready(isolation, enforced), os.pidfd_open(os.getpid()))
+        message = bytearray(MAX_JOB)
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(wake, select.POLLIN)
@@ -136,22 +143,22 @@ class Zygote:
                         os.read(wake, 512)
                     self._reap()
                     continue
-                data, fds = linux.receive_message(self._control, MAX_JOB, 8)
-                if not data:
+                length, fds = linux.receive_into(self._control, message, 8)
+                if not length:
                     return None
-                job = _jobs.decode(data)
-                if self._fork(job):
-                    return job, fds
+                if self._fork(*HEAD.unpack_from(message)):
+                    return _jobs.decode(memoryview(message)[HEAD.size : length]), fds
+                message[:length] = bytes(length)
                 for fd in fds:
                     os.close(fd)
 
-    def _fork(self, job: Job) -> bool:
+    def _fork(self, pid: int, confined: bool) -> bool:
         """True in the child."""
         if (threads := linux.thread_count()) != 1:
             # Another thread may hold a lock that nobody in the child would ever release.
-            self._send(Refused(job.pid, Errno.EKERNEL, f"the zygote has {threads} threads"))
+            self._send(Refused(pid, Errno.EKERNEL, f"the zygote has {threads} threads"))
             return False
-        own = self._namespace if job.policy is not None else None
+        own = self._namespace if confined else None
         why: str | None = ""
         try:
             if own is not None:
@@ -165,11 +172,11 @@ class Zygote:
             # Where there is no way back the zygote ends: each later fork would fail.
             own.back()
         if number < 0:
-            self._send(Refused(job.pid, Errno.EAGAIN, f"fork: {why}"))
+            self._send(Refused(pid, Errno.EAGAIN, f"fork: {why}"))
             return False
-        self._agents[number] = job.pid
+        self._agents[number] = pid
         # Only _reap() waits for children, so the number is still this child's.
-        self._send(Forked(job.pid), os.pidfd_open(number))
+        self._send(Forked(pid), os.pidfd_open(number))
         return False
 
     def _reap(self) -> None:

@@ -230,5 +230,5 @@ class ZygoteClient:
 
 def encode(job: zygote.Job) -> bytes:
     """Raises :class:`UnicodeEncodeError` for a lone surrogate."""
-    data: bytes = _encode(job)
+    data: bytes = zygote.HEAD.pack(job.pid, job.policy is not None) + _encode(job)
     return data

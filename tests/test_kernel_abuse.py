@@ -37,6 +37,7 @@ from raw_helpers import (
 from structlog.testing import capture_logs
 
 from isovist.kernel import channels
+from isovist.kernel.confinement import workspace
 from isovist.kernel.kernel import STRANGERS, Kernel
 from isovist.kernel.tokens import ScriptedCounter
 from isovist.syscalls import messages as m
@@ -479,7 +480,8 @@ async def test_a_follower_that_does_not_read_holds_up_its_process_and_nobody_els
     monkeypatch.setattr(channels, "UNREAD_NS", SECONDS * 1_000_000_000)
     size = 20_000_000
     program = kernel.config.state / "flood.py"
-    os.mkfifo(gate := kernel.config.state / "gate")
+    # An agent opens nothing of the state folder but its own workspace.
+    os.mkfifo(gate := workspace.prepare(kernel.config.workspaces, "flood") / "gate")
     program.write_text(
         f"import sys\nopen({str(gate)!r}).close()\n"
         f"for i in range({size} // 10000):\n"

@@ -79,6 +79,7 @@ def up(
     detach: Annotated[bool, Parameter(name=["--detach", "-d"]), Flag] = False,
     model: Annotated[str, Parameter(show_default=False)] = "",
     embedder: Annotated[str, Parameter(show_default=False)] = "",
+    require_confinement: Annotated[bool, Flag] = False,
     ready_fd: Annotated[int, Parameter(show=False)] = -1,
     tied: Annotated[bool, Parameter(show=False)] = False,
     common: Common = DEFAULTS,
@@ -94,11 +95,19 @@ def up(
     embedder
         What makes the vectors, in this life of the kernel: universal, e5, gguf:FILE, onnx:FOLDER
         or openai:ADDRESS#MODEL. Default: as config.toml says, else universal.
+    require_confinement
+        Do not start where this system cannot confine agents; doctor says what it cannot.
     """
     from isovist.kernel.cli import serve
 
     return serve.up(
-        common, detach=detach, model=model, embedder=embedder, ready_fd=ready_fd, tied=tied
+        common,
+        detach=detach,
+        model=model,
+        embedder=embedder,
+        require_confinement=require_confinement,
+        ready_fd=ready_fd,
+        tied=tied,
     )
 
 

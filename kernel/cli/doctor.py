@@ -78,6 +78,7 @@ def examine(common: Common, embedder: str = "") -> Checks:
         yield Check("config", "fail", e.message, "mend or remove config.toml")
         return
     yield from _tried("config", lambda: _config(config))
+    yield from _tried("confinement", lambda: _confinement(config))
     yield from _tried("models", lambda: _models(config, common))
     yield from _tried("embedder", lambda: _embedder(embedder, common))
     yield from _tried("store", lambda: _store(config))
@@ -162,6 +163,27 @@ def _config(config: Config) -> Checks:
         yield Check("socket", "fail", f"its path has {length} bytes, the limit is {MAX_PATH}", hint)
     else:
         yield Check("socket", "ok", str(config.socket))
+
+
+def _confinement(config: Config) -> Checks:
+    """What holds agents, found by confining a process here. In a kernel's own cgroup a little
+    more may hold: its log says so."""
+    from isovist.kernel.confinement import policy, report
+
+    if config.settings.confinement == "off":
+        hint = "remove `confinement` from config.toml"
+        yield Check("confinement", "warn", "agents can do all that this user can", hint)
+        return
+    policy.check_private(config.private)
+    enforced = report.here()
+    for matter, promise in report.MATTERS.items():
+        name = f"confined {matter}"
+        if by := enforced.get(matter):
+            yield Check(name, "ok", f"{promise} ({by})")
+        elif matter in report.OPTIONAL:
+            yield Check(name, "ok", f"not by itself: {promise}", report.HINTS[matter])
+        else:
+            yield Check(name, "warn", f"not enforced: {promise}", report.HINTS[matter])
 
 
 def _models(config: Config, common: Common) -> Checks:

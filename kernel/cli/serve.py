@@ -31,11 +31,19 @@ STOP_SECONDS = 30.0
 
 
 def up(
-    common: Common, *, detach: bool, model: str, embedder: str, ready_fd: int, tied: bool
+    common: Common,
+    *,
+    detach: bool,
+    model: str,
+    embedder: str,
+    require_confinement: bool,
+    ready_fd: int,
+    tied: bool,
 ) -> int:
     """Serve in this process, or ``detach`` a process that does and wait until its door answers."""
     config = common.config
-    asked = {"model": model, "embedder": embedder}
+    confinement = "required" if require_confinement else ""
+    asked = {"model": model, "embedder": embedder, "confinement": confinement}
     settings = msgspec.structs.replace(config.settings, **{k: v for k, v in asked.items() if v})
     config = msgspec.structs.replace(config, settings=settings)
     if config.settings.model:
@@ -81,10 +89,13 @@ def serve(config: Config, level: str, announce: Callable[[], None]) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import trio
 
+    from isovist.kernel.confinement import limits
     from isovist.kernel.kernel import Kernel
     from isovist.kernel.log import configure
 
     configure(sys.stderr, level)
+    # Agents run as the same user. Nothing of it may read the token or a memory out of this one.
+    limits.hide_memory()
     # Each agent takes four descriptors; the usual soft limit of 1,024 is for programs with select.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -127,6 +138,8 @@ def start(common: Common, config: Config, *, tied: bool = False) -> int:
     rotate(config.log)
     choices = ["--model", config.settings.model] if config.settings.model else []
     choices += ["--embedder", config.settings.embedder]
+    if config.settings.confinement == "required":
+        choices.append("--require-confinement")
     flags = [*(["--debug"] if common.debug else []), *(["--tied"] if tied else [])]
     reader, writer = os.pipe()
     log = os.open(config.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

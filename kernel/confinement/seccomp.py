@@ -54,7 +54,7 @@ _ITSELF = """
 """
 # What a socketpair and a socket that was handed over need. A connected pair of streams goes
 # nowhere else: it cannot be bound or connected, and an address in sendmsg is an error.
-_SOCKETPAIRS = "sendmsg recvmsg recvfrom shutdown getsockname getpeername getsockopt setsockopt"
+_SOCKETPAIRS = "sendmsg recvmsg recvfrom shutdown getsockname getpeername getsockopt"
 
 _ALWAYS = (*_READING_AND_WRITING.split(), *_WAITING.split(), *_MEMORY.split(),
            *_THREADS.split(), *_ITSELF.split(), *_SOCKETPAIRS.split())  # fmt: skip
@@ -62,7 +62,7 @@ _ALWAYS = (*_READING_AND_WRITING.split(), *_WAITING.split(), *_MEMORY.split(),
 _CHILDREN = """
     fork vfork execve execveat setsid setpgid kill tkill tgkill pidfd_open pidfd_send_signal
 """
-_NETWORK = "connect bind listen accept accept4 sendto sendmmsg recvmmsg"
+_NETWORK = "connect bind listen accept accept4 sendto sendmmsg recvmmsg setsockopt"
 
 _LAST = 470
 """No number up to this one is newer than this list; those above fail with ``ENOSYS``."""
@@ -75,8 +75,8 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _STREAM, _DGRAM, _SEQPACKET = 1, 2, 5
 
 # SETOWN, SETSIG, SETOWN_EX would have Linux signal others; a lease makes all others who open
-# the file wait; NOTIFY watches folders.
-_FCNTL_DENIED = (8, 10, 15, 1024, 1026)
+# the file wait; NOTIFY watches folders; SETPIPE_SZ uses up what all of this user's pipes share.
+_FCNTL_DENIED = (8, 10, 15, 1024, 1026, 1031)
 # TCGETS, TCSETS*, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX, FIONCLEX. Never TIOCSTI or TIOCLINUX,
 # which type into the terminal that an agent may have been handed.
 _IOCTL_ALLOWED = (0x5401, 0x5402, 0x5403, 0x5404, 0x5413, 0x541B, 0x5421, 0x5451, 0x5450)
