@@ -60,6 +60,8 @@ class Processes:
                 fresh=i.fresh,
                 stdio=(stdio[0], stdio[1], stdio[2]) if stdio else None,
                 agent=i.agent,
+                mounts=[(path, "rw" if mode == "rw" else "ro") for path, mode in i.mounts],
+                memory=i.quotas.get("memory", policy.MEMORY),
             )
         except IsovistError as e:
             self._kernel.dispatch(
@@ -180,7 +182,7 @@ class Processes:
 
 
 def _confinement(config: Config) -> Confinement | None:
-    """Raises ``EINVAL`` where agents could read one of the kernel's folders all the same."""
+    """How agents are confined by ``config``; ``None``: not at all. Raises ``EINVAL`` where agents could read one of the kernel's folders all the same."""
     if config.settings.confinement == "off":
         return None
     policy.check_private(config.private)

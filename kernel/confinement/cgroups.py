@@ -133,6 +133,7 @@ def _divided(folder: Path) -> list[str]:
         if not _ours(folder):
             return []
         wanted = [controller for controller in _MATTER if controller in there]
+        given: list[str] = []
         for attempt in range(2):
             for controller in wanted:
                 with contextlib.suppress(OSError):
