@@ -68,9 +68,12 @@ class SupervisionCalls:
         request = abi.AgentApprove(agent=agent, revoke=True, **options)
         return self._ask(request, abi.Agents)
 
-    def agents(self, agent: str = "", **options: Unpack[CallOptions]) -> abi.Agents:
-        """Operator only: what agents hold."""
-        return self._ask(abi.AgentList(agent=agent, **options), abi.Agents)
+    def agents(
+        self, agent: str = "", after: str = "", **options: Unpack[CallOptions]
+    ) -> abi.Agents:
+        """Operator only: what agents hold, those ``after`` a name; or all that ``agent`` does."""
+        request = abi.AgentList(agent=agent, after=after, **options)
+        return self._ask(request, abi.Agents)
 
 
 class AsyncSupervisionCalls:
@@ -129,6 +132,9 @@ class AsyncSupervisionCalls:
         request = abi.AgentApprove(agent=agent, revoke=True, **options)
         return await self._ask(request, abi.Agents)
 
-    async def agents(self, agent: str = "", **options: Unpack[CallOptions]) -> abi.Agents:
-        """Operator only: what agents hold."""
-        return await self._ask(abi.AgentList(agent=agent, **options), abi.Agents)
+    async def agents(
+        self, agent: str = "", after: str = "", **options: Unpack[CallOptions]
+    ) -> abi.Agents:
+        """Operator only: what agents hold, those ``after`` a name; or all that ``agent`` does."""
+        request = abi.AgentList(agent=agent, after=after, **options)
+        return await self._ask(request, abi.Agents)

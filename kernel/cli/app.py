@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from isovist.kernel.cli.agent import COMMANDS as AGENT_COMMANDS
+from isovist.kernel.cli.agent import agent as agents
 from isovist.kernel.cli.audit import COMMANDS as AUDIT_COMMANDS
 from isovist.kernel.cli.audit import audit
 from isovist.kernel.cli.common import Common, Problem
@@ -59,6 +61,7 @@ app.command(model)
 app.command(context)
 app.command(learn)
 app.command(audit)
+app.command(agents)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
@@ -67,8 +70,10 @@ COMMANDS = frozenset(
      "grant", "doctor", "demo", "memory view", "memory expire", "memory rescope",
      "memory export", "memory import", "group", "group ls", "group add", "group rm", "backup",
      "restore", "model ls", "top", "schedule", "context", "context ls", "context drop"}
-    | LEARN_COMMANDS
+    | {"pause", "continue", "terminate", "priority", "distrust"}
+    | AGENT_COMMANDS
     | AUDIT_COMMANDS
+    | LEARN_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 
@@ -127,16 +132,20 @@ def run(
     user: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
     agent: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
     fresh: Annotated[bool, Flag] = False,
+    lineage: Annotated[str | None, Parameter(validator=_filled, show_default=False)] = None,
+    yes: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
     """Run a program as an agent, attached to this terminal; exit as it exits.
 
-    Ctrl-C kills it; a second Ctrl-C leaves at once.
+    Ctrl-C kills it; a second Ctrl-C leaves at once. A program with a manifest runs under it, once a
+    person has approved it.
 
     Parameters
     ----------
     program
-        A script's path, module:Class, or the name of an installed agent.
+        A folder with a manifest.toml, a script's path, module:Class, or the name of an installed
+        agent.
     args
         The program's arguments; those that begin with a dash come after --.
     user
@@ -145,16 +154,24 @@ def run(
         As which agent it runs. Default: the program's own name.
     fresh
         Give it a new interpreter instead of a fork.
+    lineage
+        The name of the work that it goes on with.
+    yes
+        Approve its manifest without asking.
     """
     from isovist.kernel.cli import processes
 
-    return processes.run(common, program, args, user=user or "", agent=agent or "", fresh=fresh)
+    return processes.run(
+        common, program, args, user=user or "", agent=agent or "", fresh=fresh,
+        lineage=lineage or "", yes=yes,
+    )  # fmt: skip
 
 
 @app.command
 def ps(
     *,
     all: Annotated[bool, Parameter(name=["--all", "-a"]), Flag] = False,
+    tree: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
     """List the agent processes.
@@ -163,24 +180,130 @@ def ps(
     ----------
     all
         Also those that have exited, with how they ended.
+    tree
+        Each below the one that spawned it, with processor and memory.
     """
     from isovist.kernel.cli import processes
 
-    return processes.ps(common, all=all)
+    return processes.ps(common, all=all, tree=tree)
 
 
 @app.command
-def kill(pid: int, /, *, common: Common = DEFAULTS) -> int:
-    """End an agent process.
+def kill(pid: int, /, *, tree: Annotated[bool, Flag] = False, common: Common = DEFAULTS) -> int:
+    """End an agent process, and say what was ended and what was not.
+
+    Parameters
+    ----------
+    pid
+        The kernel's number of it, as ps shows.
+    tree
+        With all that descend from it.
+    """
+    from isovist.kernel.cli import processes
+
+    return processes.kill(common, pid, grace=0.0, tree=tree)
+
+
+@app.command
+def terminate(
+    pid: int,
+    /,
+    *,
+    grace: float = 5.0,
+    tree: Annotated[bool, Flag] = False,
+    common: Common = DEFAULTS,
+) -> int:
+    """Ask an agent process to end, and kill it where it has not in time.
+
+    Parameters
+    ----------
+    pid
+        The kernel's number of it, as ps shows.
+    grace
+        Seconds that it has, 0.001 to 60.
+    tree
+        With all that descend from it.
+    """
+    from isovist.kernel.cli import processes
+
+    if not 0.001 <= grace <= 60:
+        raise Problem("--grace must be 0.001 to 60 seconds", "5 is the default", status=2)
+    return processes.kill(common, pid, grace=grace, tree=tree)
+
+
+@app.command
+def pause(pid: int, /, *, common: Common = DEFAULTS) -> int:
+    """Stop an agent process where it stands.
 
     Parameters
     ----------
     pid
         The kernel's number of it, as ps shows.
     """
-    from isovist.kernel.cli import processes
+    from isovist.kernel.cli import supervise
 
-    return processes.kill(common, pid)
+    return supervise.pause(common, pid, on=True)
+
+
+@app.command(name="continue")
+def continue_(pid: int, /, *, common: Common = DEFAULTS) -> int:
+    """Let a paused agent process go on.
+
+    Parameters
+    ----------
+    pid
+        The kernel's number of it, as ps shows.
+    """
+    from isovist.kernel.cli import supervise
+
+    return supervise.pause(common, pid, on=False)
+
+
+@app.command
+def priority(
+    pid: int,
+    level: Annotated[int | None, Parameter(show_default=False)] = None,
+    /,
+    *,
+    nice: Annotated[int | None, Parameter(show_default=False)] = None,
+    common: Common = DEFAULTS,
+) -> int:
+    """Say how urgent an agent process is.
+
+    Parameters
+    ----------
+    pid
+        The kernel's number of it, as ps shows.
+    level
+        0 to 9, added to its agent's where a model's queue goes by priority.
+    nice
+        0 to 19: how much it steps back on the host's processor.
+    """
+    from isovist.kernel.cli import supervise
+
+    return supervise.priority(common, pid, level, nice)
+
+
+@app.command
+def distrust(
+    agent: Annotated[str, Parameter(show_default=False)] = "",
+    /,
+    *,
+    undo: Annotated[bool, Flag] = False,
+    common: Common = DEFAULTS,
+) -> int:
+    """Hide all that an agent published, at once and for good, and list it.
+
+    Parameters
+    ----------
+    agent
+        Whom nobody should believe. Default: show who is distrusted.
+    undo
+        Trust it again, and bring back what was hidden.
+    """
+    from isovist.kernel.cli import supervise
+
+    return supervise.distrust(common, agent, undo=undo)
 
 
 @app.command

@@ -125,6 +125,7 @@ FIELDS = {
     "program": "a program is a script's path, module:Class, or the name of an installed agent",
     "model": "isovist model list shows what is installed",
     "embedder": "isovist doctor --embedder NAME tries one; --embedder or config.toml chooses it",
+    "manifest": "isovist agent inspect PATH shows what it asks for",
     "config": "mend or remove that file",
 }
 """The same, where the field at fault says more than the error number."""

@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from isovist.kernel.cli.common import Common, Problem, attach
+from isovist.kernel.cli.manifests import settled
 from isovist.kernel.cli.show import brief, emit, note, safe, say, table
+from isovist.kernel.cli.supervise import in_tree
 
 if TYPE_CHECKING:
     from isovist.syscalls.client import Client
@@ -17,26 +19,42 @@ if TYPE_CHECKING:
 
 
 def run(
-    common: Common, program: str, args: tuple[str, ...], *, user: str, agent: str, fresh: bool
+    common: Common,
+    program: str,
+    args: tuple[str, ...],
+    *,
+    user: str,
+    agent: str,
+    fresh: bool,
+    lineage: str,
+    yes: bool,
 ) -> int:
     """Start an agent, lend it this terminal, and end as it ends.
 
     Its standard error comes through the kernel, which keeps the last of it. With ``--json`` its
-    standard output goes to our standard error, since ours holds the record of its exit.
+    standard output goes to our standard error, since ours holds the record of its exit. Whom the
+    kernel starts anew is followed: only its standard error still comes here.
     """
     with attach(common) as kernel:
+        asked = settled(common, kernel, program, agent, yes=yes)
         pid = kernel.spawn(
-            program,
+            asked.manifest.entry if asked else program,
             args=args,
-            agent=agent,
+            agent=asked.manifest.name if asked else agent,
             user=user or None,
             fresh=fresh,
-            cwd=os.getcwd(),
+            cwd=asked.cwd if asked else os.getcwd(),
             stdio=(0, 2, 2) if common.json else (0, 1, 2),
+            manifest=asked.digest if asked else "",
+            lineage=lineage,
         ).pid
         process = _follow(kernel, pid)
+        while process.next:
+            note(f"isovist: process {process.pid} ended ({_state(process)}); "
+                 f"it goes on as process {process.next}")  # fmt: skip
+            process = _follow(kernel, process.next)
     if process.reason:
-        note(f"isovist: process {pid} ended: {safe(process.reason)}")
+        note(f"isovist: process {process.pid} ended: {safe(process.reason)}")
     if common.json:
         emit(process)
     return exit_code(process.status)
@@ -68,9 +86,9 @@ def _follow(kernel: Client, pid: int) -> Process:
         return kernel.kill(pid).process
 
 
-def ps(common: Common, *, all: bool) -> int:
+def ps(common: Common, *, all: bool, tree: bool) -> int:
     with attach(common) as kernel:
-        found = kernel.processes(all).processes
+        found = kernel.processes(all, usage=tree).processes
     if common.json:
         emit(found)
         return 0
@@ -78,12 +96,26 @@ def ps(common: Common, *, all: bool) -> int:
         say("no processes" if all else "no running processes (-a shows the ended ones)")
         return 0
     heads = [">PID", "AGENT", "USER", "STATE", ">CALLS", "PROGRAM"]
-    rows = [[p.pid, p.agent, p.user or "-", _state(p), p.calls, p.program] for p in found]
-    if any(last := [_last_words(p) for p in found]):
+    shown = list(in_tree(found)) if tree else [(p, "") for p in found]
+    rows = [
+        [p.pid, lead + p.agent, p.user or "-", _state(p), p.calls, p.program] for p, lead in shown
+    ]
+    if tree:
+        heads[5:5] = [">CHILDREN", ">RESTARTS", ">LEVEL", ">CPU", ">MEMORY"]
+        rows = [[*row[:5], p.children, p.restarts, p.priority, *_usage(p), row[5]]
+                for row, (p, _) in zip(rows, shown, strict=True)]  # fmt: skip
+    if any(last := [_last_words(p) for p, _ in shown]):
         heads.append("LAST WORDS")
         rows = [[*row, words] for row, words in zip(rows, last, strict=True)]
     table(heads, rows)
     return 0
+
+
+def _usage(process: Process) -> tuple[str, str]:
+    """Processor and memory, as ``top`` and ``ps --tree`` show them."""
+    if process.seconds is None or process.memory is None:
+        return "-", "-"
+    return f"{process.seconds:.1f} s", f"{process.memory / 2**20:.1f} MiB"
 
 
 def _state(process: Process) -> str:
@@ -101,13 +133,19 @@ def _last_words(process: Process) -> str:
     return brief(process.reason or (last if process.state == "exited" else ""))
 
 
-def kill(common: Common, pid: int) -> int:
+def kill(common: Common, pid: int, *, grace: float, tree: bool) -> int:
     with attach(common) as kernel:
-        process = kernel.kill(pid).process
+        reply = kernel.kill(pid, grace_ms=round(grace * 1000), tree=tree)
+    process = reply.process
     if common.json:
-        emit(process)
-    else:
-        say(f"process {process.pid} ({safe(process.agent)}) is gone: {_state(process)}")
+        emit(reply if tree else process)
+        return 0
+    say(f"process {process.pid} ({safe(process.agent)}) is gone: {_state(process)}")
+    others = [other for other in reply.ended if other != process.pid]
+    if others:
+        say(f"with it ended: {', '.join(map(str, others))}")
+    if reply.left:
+        say(f"left running: {', '.join(map(str, reply.left))} (--tree ends them too)")
     return 0
 
 

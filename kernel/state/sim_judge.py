@@ -23,6 +23,7 @@ from isovist.kernel.state.sim_recall import RecallBooks
 from isovist.kernel.state.sim_taught import LEARNED, by_hand, told
 from isovist.kernel.state.sim_world import MS, SECOND, Store
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import supervision as abi
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.exchange import GrantLine, GroupLine, read
 from isovist.syscalls.operations import Drop, Move, Op, Put, ReadQuery, Vectors
@@ -50,7 +51,7 @@ SERVED = (
 """Requests that are for a user."""
 OPERATORS = (
     m.Grant, m.Groups, m.GroupChange, m.Export, m.Import, m.Backup, m.ForgetUser,
-    m.Statistics, m.Schedule, m.Metering, m.LearnReview,
+    m.Statistics, m.Schedule, m.Metering, m.LearnReview, abi.AgentList, abi.Distrust,
 )  # fmt: skip
 """Requests that the operator alone may make."""
 TELLING = (
@@ -459,7 +460,7 @@ class Judge:
         elif errno == Errno.EPERM:
             named = isinstance(request, m.LearnEdit) and request.agent and not _operates(asked)
             wider = not who.operator and self._learning.widens(asked.user or "", request)
-            spawned = isinstance(request, m.Spawn)
+            spawned = isinstance(request, m.Spawn | abi.Priority)
             demand(spawned or named or wider, f"{_name(asked)}: {answer.message}")
 
     def _gone(self, channel: int) -> None:

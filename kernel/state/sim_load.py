@@ -13,6 +13,7 @@ from isovist.kernel.state.sim_study import Study
 from isovist.kernel.state.sim_world import Chance
 from isovist.scheduler.choice import POLICIES
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import supervision as abi
 from isovist.syscalls.exchange import Line, write_grant, write_group
 from isovist.syscalls.records import ALL, Axis, Message, Partition, Tool, ToolCall
 
@@ -188,6 +189,7 @@ class Load:
             self._group: 6, self._groups: 1, self._export: 1, self._import: 1, self._backup: 0.5,
             self._statistics: 0.5, self._schedule: 2, self._metering: 1,
             self._context_save: 6, self._context_load: 5, self._contexts: 1, self._context_drop: 2,
+            self._manage: 4,
             **self.study.makers(),
         }  # fmt: skip
         self._makers = tuple(makers)
@@ -404,13 +406,25 @@ class Load:
         return m.WaitPid(pid=self._pid(), follow=self.rng.random() < 0.5)
 
     def _kill(self, peer: Peer) -> m.Request:
-        return m.Kill(pid=self._pid())
+        grace = self.rng.choice((0, 0, 5, 3000))
+        return m.Kill(pid=self._pid(), grace_ms=grace, tree=self.rng.random() < 0.3)
+
+    def _manage(self, peer: Peer) -> m.Request:
+        """Supervision; what it grants and hides has worlds of its own."""
+        pid = self._pid()
+        return self.rng.choice(
+            (
+                abi.Pause(pid=pid), abi.Pause(pid=pid), abi.Continue(pid=pid), abi.Heartbeat(),
+                abi.Priority(pid=pid, level=self.rng.randint(0, 9), nice=self.rng.randint(0, 19)),
+                abi.AgentList(agent=self.rng.choice(("", peer.agent))), abi.Distrust(),
+            )
+        )  # fmt: skip
 
     def _exit(self, peer: Peer) -> m.Request:
         return m.Exit(status=0)
 
     def _processes(self, peer: Peer) -> m.Request:
-        return m.ListProcesses(all=self.rng.random() < 0.5)
+        return m.ListProcesses(all=self.rng.random() < 0.5, usage=self.rng.random() < 0.3)
 
     def _ping(self, peer: Peer) -> m.Request:
         return m.Ping(payload="x")

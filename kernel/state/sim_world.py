@@ -428,6 +428,8 @@ class World:
             ins.Resume: self._resume,
             ins.StartProcess: self._start_process,
             ins.KillProcess: lambda i: self.end(i.pid, -9, "killed"),
+            ins.SignalProcess: self._signal,
+            ins.GaugeProcesses: lambda i: self.soon(ev.ProcessesGauged, key=i.key, usage={}),
         }
         self.learner = Learner(self)
         self._hands |= self.learner.instructions()
@@ -743,6 +745,10 @@ class World:
         process.gone = True
         self.soon(ev.Exited, pid=pid, status=status, reason=reason, stderr=("last words",))
         self.soon(ev.Detached, channel=process.channel, why=reason)
+
+    def _signal(self, i: ins.SignalProcess) -> None:
+        if i.what == "terminate" and not self.chance(self.faults.deaf):
+            self.end(i.pid, -15, "terminated")
 
     def write_stderr(self) -> None:
         """Some process writes to its standard error."""
