@@ -411,14 +411,17 @@ class Load:
 
     def _manage(self, peer: Peer) -> m.Request:
         """Supervision; what it grants and hides has worlds of its own."""
-        pid = self._pid()
-        return self.rng.choice(
-            (
-                abi.Pause(pid=pid), abi.Pause(pid=pid), abi.Continue(pid=pid), abi.Heartbeat(),
-                abi.Priority(pid=pid, level=self.rng.randint(0, 9), nice=self.rng.randint(0, 19)),
-                abi.AgentList(agent=self.rng.choice(("", peer.agent))), abi.Distrust(),
-            )
-        )  # fmt: skip
+        pid, level = self._pid(), self.rng.randrange(10)
+        asked: tuple[m.Request, ...] = (
+            abi.Pause(pid=pid),
+            abi.Pause(pid=pid),
+            abi.Continue(pid=pid),
+            abi.Heartbeat(),
+            abi.Priority(pid=pid, level=level, nice=level),
+            abi.AgentList(agent=self.rng.choice(("", peer.agent))),
+            abi.Distrust(),
+        )
+        return self.rng.choice(asked)
 
     def _exit(self, peer: Peer) -> m.Request:
         return m.Exit(status=0)
