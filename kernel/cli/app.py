@@ -352,7 +352,8 @@ def top(
     interval: float = 1.0,
     common: Common = DEFAULTS,
 ) -> int:
-    """Show who uses the models, how fast they are served, and who waits, until Ctrl-C.
+    """Show who uses the models, how fast they are served, who waits, and what each process takes,
+    until Ctrl-C.
 
     Parameters
     ----------

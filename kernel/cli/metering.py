@@ -13,7 +13,7 @@ from isovist.kernel.cli.show import emit, ms, plain, say, table
 
 if TYPE_CHECKING:
     from isovist.syscalls.client import Client
-    from isovist.syscalls.records import Model, Usage
+    from isovist.syscalls.records import Model, Process, Usage
 
 BEGINNING = "1970-01-01T00:00Z"
 
@@ -97,7 +97,8 @@ def top(common: Common, *, once: bool, interval: float) -> int:
 def _sample(kernel: Client) -> dict[str, Any]:
     at = time.monotonic()
     return {"at": at, "agents": kernel.metering("agent"), "of_models": kernel.metering("model"),
-            "models": kernel.models().models}  # fmt: skip
+            "models": kernel.models().models,
+            "processes": kernel.processes(usage=True).processes}  # fmt: skip
 
 
 def _between(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +120,15 @@ def _between(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
             for model in now["models"]
         ],
         "agents": list(paced("agents").values()),
+        "processes": [plain(p) | {"load": _load(before["processes"], p, seconds)}
+                      for p in now["processes"]],
     }  # fmt: skip
+
+
+def _load(before: Iterable[Process], now: Process, seconds: float) -> float | None:
+    """Processors that a process kept busy between two samples; ``None`` where nobody knows."""
+    was = next((p.seconds for p in before if p.pid == now.pid), None)
+    return None if was is None or now.seconds is None else max(0.0, (now.seconds - was) / seconds)
 
 
 def _pace(before: Usage | None, now: Usage, seconds: float) -> dict[str, float]:
@@ -153,6 +162,22 @@ def _show(shown: dict[str, Any]) -> None:
                 a["output_tokens"], a["injected_tokens"],
             )
             for a in busiest
+        ),
+    )  # fmt: skip
+    if not shown["processes"]:
+        return
+    say()
+    heaviest = sorted(shown["processes"], key=lambda p: (-(p["load"] or 0), p["pid"]))
+    table(
+        (">PID", "AGENT", "USER", "STATE", ">CALLS", ">CPU", ">MEMORY", ">LEVEL", ">NICE"),
+        (
+            (
+                p["pid"], p["agent"], p["user"] or "-", p["state"], p["calls"],
+                "-" if p["load"] is None else f"{p['load']:.0%}",
+                "-" if p["memory"] is None else f"{p['memory'] / 2**20:.1f} MiB",
+                p["priority"], p["nice"],
+            )
+            for p in heaviest
         ),
     )  # fmt: skip
 
