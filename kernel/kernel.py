@@ -344,7 +344,7 @@ class Kernel:
             consents=self.store.consents(),
             timers=self.store.timers(),
             next_time=next_time,
-            tools=[tool.server(name) for name, tool in self.config.settings.tools.items()],
+            tool_servers=[tool.server(name) for name, tool in self.config.settings.tools.items()],
             unreviewed=self.store.statistics()["entries_fresh"],
         )
         forgetting.begin()

@@ -21,7 +21,7 @@ import msgspec
 
 from isovist.syscalls import errors, manifest, records
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi import effects, mail, supervision, timers
+from isovist.syscalls.abi import effects, mail, supervision, timers, tools
 from isovist.syscalls.names import MAX_FRAME, MAX_NAME, MAX_TEXT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
@@ -53,6 +53,12 @@ SHOWN = (
     effects.Effect,
     timers.Timer,
     records.ToolRule,
+    records.ToolMade,
+    tools.ToolUse,
+    tools.ToolInfo,
+    tools.ToolResult,
+    tools.Approval,
+    tools.ToolServer,
     manifest.Manifest,
     manifest.Mount,
     manifest.Restart,

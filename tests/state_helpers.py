@@ -8,6 +8,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.core import State
 from isovist.kernel.state.drivers import ModelConfig
+from isovist.kernel.state.toolservers import ServerConfig
 from isovist.syscalls import messages as m
 from isovist.syscalls.operations import (
     Candidate,
@@ -41,6 +42,7 @@ class Desk:
                 ModelConfig("small", "scripted", 2048),
                 ModelConfig("wide", "x", 1024, 2, snapshots=True),
             ),
+            "tool_servers": (ServerConfig("slow"),),
         }
         self.state = State(**{**fields, **more})
         self.now = 1

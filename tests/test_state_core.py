@@ -14,8 +14,9 @@ from isovist.kernel.state.calls import Step
 from isovist.kernel.state.core import Limits, State
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import effects, mail
+from isovist.syscalls.abi.tools import ToolsCall, ToolUse
 from isovist.syscalls.errors import Errno, KernelError
-from isovist.syscalls.records import Message
+from isovist.syscalls.records import Message, ToolRule
 
 # -- ways to bring a call of MAIL to each step
 
@@ -74,6 +75,11 @@ def _boxed(desk: Desk) -> None:
     desk.tell(ev.NotEntered, number=entered, errno=Errno.EAGAIN, message="the box is full")
 
 
+def _calling(desk: Desk) -> None:
+    desk.state.users.grant("mail", set(), set(), tools=[ToolRule("slow.*")])
+    desk.ask(MAIL, ToolsCall(calls=(ToolUse("slow.tool"),), user="ana", deadline_ms=3000))
+
+
 STEPS: dict[Step, Callable[[Desk], None]] = {
     Step.BARRIER: _at_barrier,
     Step.LOCATE: _ask(m.Forget(id="u", user="ana", deadline_ms=3000)),
@@ -90,6 +96,7 @@ STEPS: dict[Step, Callable[[Desk], None]] = {
     Step.WARM: _warming,
     Step.LEDGER: _ask(effects.EffectBegin(subject="x", user="ana", deadline_ms=3000)),
     Step.BOX: _boxed,
+    Step.TOOLS: _calling,
 }
 
 

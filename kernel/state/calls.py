@@ -216,6 +216,8 @@ class Generation:
     calls: tuple[ToolCall, ...] = ()
     logprobs: list[Logprob] = field(default_factory=list)
     loop: Loop | None = None
+    told: int = 0
+    """Of ``tokens``, those of earlier rounds, of which the quota knows already."""
 
     def anew(self) -> None:
         """Forget what a try has made of the answer: another one begins."""

@@ -149,6 +149,7 @@ class Chats:
             generation.text[:0] = loop.text
             generation.prompt_tokens += loop.prompt_tokens
             generation.tokens += loop.output_tokens
+            generation.told = loop.output_tokens
             generation.cached += loop.cached
             generation.prefill_ns += loop.prefill_ns
             generation.decode_ns += loop.decode_ns

@@ -123,7 +123,7 @@ class State:
         unreviewed: int = 0,
         permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
         approvals: Mapping[str, Approval] | None = None,
-        tools: Sequence[ServerConfig] = (),
+        tool_servers: Sequence[ServerConfig] = (),
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -167,7 +167,7 @@ class State:
             **self.groups.readings(),
             **self.exports.readings(),
         }
-        self.tools = Tools(self, tools)
+        self.tools = Tools(self, tool_servers)
         self.loops = ToolLoops(self)
         self.chats = Chats(self)
         self.contexts = Contexts(self)

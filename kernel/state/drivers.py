@@ -245,7 +245,7 @@ class Drivers:
         if call.generation is None:
             return
         driver = self._named[call.generation.model]
-        made = max(call.generation.tokens, call.generation.charged)
+        made = max(call.generation.tokens - call.generation.told, call.generation.charged)
         self._state.admission.ended(call, made)
         if call.step is Step.QUEUE:
             driver.policy.leave(call.key)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Step
+from isovist.kernel.state.toolcalls import check_rules
 from isovist.kernel.state.users import EVERY, Principal
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
@@ -96,11 +97,7 @@ class Identities:
             for name in names:
                 if name != EVERY:
                     check_name(name, field)
-        for rule in request.tools:
-            if not 1 <= len(rule.name.encode()) <= 256 or len(rule.arguments) > 32:
-                raise CallerError(
-                    "tools: a name has 1 to 256 bytes, and at most 32 arguments", field="tools"
-                )
+        check_rules(request.tools)
         self._state.sharing.check_grant(request.scopes, request.revoke)
 
     def grant(self, request: m.Grant) -> None:

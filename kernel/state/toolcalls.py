@@ -345,10 +345,20 @@ class Tools:
             tool = self._tool(use, server)
             if tool is None:
                 return
-            if tool.read_only:
-                self._queue(use, server)
-                return
-            self.servers.check_room(server, use.who.agent)  # sooner than it can be too late
+            lock = lock_of(server.config.conflict_of(tool.name), use.arguments)
+            then = partial(self._answered, use)
+            agent, held = use.who.agent, not tool.read_only
+            use.run = self.servers.offer(
+                server, tool.name, use.text, lock, agent, use.user, then, held=held
+            )
+            if held:
+                self._begin(use, use.run, tool)
+        except IsovistError as e:
+            self._over(use, _failed(use, e))
+
+    def _begin(self, use: Use, run: Run, tool: MountedTool) -> None:
+        """It has its place in the queue, and waits there until its effect is on record."""
+        try:
             self._state.effects.begin(
                 use.call,
                 key=use.key,
@@ -356,34 +366,32 @@ class Tools:
                 subject=use.name,
                 arguments=use.text,
                 idempotent=tool.idempotent,
-                then=partial(self._begun, use, server),
+                then=partial(self._begun, use, run),
             )
-        except IsovistError as e:
-            self._over(use, _failed(use, e))
+        except IsovistError:
+            self.servers.withdraw(run)
+            use.run = None
+            raise
 
-    def _begun(self, use: Use, server: Server, begun: Begun) -> None:
+    def _begun(self, use: Use, run: Run, begun: Begun) -> None:
         """Its effect is on record, or was before under this key; or may not begin."""
-        if use.over:
-            return
-        if begun.refused is not None:
-            self._over(use, _failed(use, begun.refused))
-            return
         effect = begun.effect
-        use.effect = effect.id if effect is not None else ""
-        if begun.fresh:
-            self._queue(use, server)
-        elif effect is not None:
+        if run.told:
+            # Its server has failed meanwhile; nothing was carried out.
+            if begun.fresh and effect is not None:
+                why = "the tool's server was not to be had"
+                self._state.effects.failed(effect.id, int(Errno.EAGAIN), why)
+            return
+        if begun.fresh and effect is not None:
+            use.effect = effect.id
+            self.servers.release(run)
+            return
+        self.servers.withdraw(run)
+        use.run = None
+        if effect is not None:
             self._over(use, _told_before(use.name, effect))
-
-    def _queue(self, use: Use, server: Server) -> None:
-        tool = use.name.partition(".")[2]
-        lock = lock_of(server.config.conflict_of(tool), use.arguments)
-        try:
-            use.run = self.servers.offer(
-                server, tool, use.text, lock, use.who.agent, use.user, partial(self._answered, use)
-            )
-        except IsovistError as e:
-            self._answered(use, failure(e))
+        elif begun.refused is not None:
+            self._over(use, _failed(use, begun.refused))
 
     def _answered(self, use: Use, answer: Answer) -> None:
         if use.over:

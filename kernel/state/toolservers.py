@@ -83,6 +83,8 @@ class Run:
     arguments: str
     lock: str
     then: Callable[[Answer], None]
+    held: bool = False
+    """It keeps its place in the queue, and may not start yet."""
     running: bool = False
     told: bool = False
     ended: Callable[[Answer], None] | None = None
@@ -285,15 +287,30 @@ class ToolServers:
         agent: str,
         user: str,
         then: Callable[[Answer], None],
+        *,
+        held: bool = False,
     ) -> Run:
-        """Queue a call. Raises ``EAGAIN``, and ``then`` is never told."""
+        """Queue a call; one that is ``held`` starts after :meth:`release`. Raises ``EAGAIN``, and
+        ``then`` is never told."""
         self.check_room(server, agent)
         self.ensure(server)
         self._last += 1
-        run = Run(self._last, agent, user, server.config.name, tool, arguments, lock, then)
+        run = Run(self._last, agent, user, server.config.name, tool, arguments, lock, then, held)
         server.queue[run.number] = run
         self._pump(server)
         return run
+
+    def release(self, run: Run) -> None:
+        """A call that was held may start."""
+        run.held = False
+        self._pump(self._named[run.server])
+
+    def withdraw(self, run: Run) -> None:
+        """A call that waits is not to be made, and nobody is told."""
+        server = self._named[run.server]
+        run.told = True
+        server.queue.pop(run.number, None)
+        self._pump(server)
 
     def cancel(
         self, run: Run, answer: Answer, ended: Callable[[Answer], None] | None = None
@@ -319,7 +336,7 @@ class ToolServers:
         for run in list(server.queue.values()):
             if len(server.running) >= server.config.slots:
                 return
-            if not any(conflict(run.lock, lock) for lock in ahead):
+            if not run.held and not any(conflict(run.lock, lock) for lock in ahead):
                 del server.queue[run.number]
                 run.running = True
                 server.running[run.number] = run
@@ -358,4 +375,5 @@ class ToolServers:
                 assert not any(conflict(run.lock, other.lock) for other in running[:at])
             assert not any(run.running or run.told for run in server.queue.values())
             idle = server.state == "up" and not running
-            assert not (idle and server.queue), "a call waits at an idle server"
+            held = any(run.held for run in server.queue.values())
+            assert held or not (idle and server.queue), "a call waits at an idle server"
