@@ -13,7 +13,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[llama,ann,dev]'
+	$(BIN)/pip install --quiet --editable '.[llama,ann,mcp,dev]'
 	$(BIN)/isovist model add smollm2
 	touch $@
 
