@@ -275,10 +275,15 @@ class Kernel:
             dispatch=self.dispatch,
         )
 
-        mounts = ToolMounts(
+        self.mounts = ToolMounts(
             self.config.settings.tools,
             self.outputs,
             self._nursery,
+            root=self.config.state / "tools",
+            private=[
+                str(folder.resolve())
+                for folder in (self.config.state, self.config.runtime, self.config.models)
+            ],
             now=self.now,
             dispatch=self.dispatch,
             fail=self._fail_work,
@@ -325,7 +330,7 @@ class Kernel:
         self._do |= learner.instructions()
         self._do |= reviewer.instructions()
         self._do |= admin.instructions()
-        self._do |= mounts.instructions()
+        self._do |= self.mounts.instructions()
         wall = time.time_ns()
         self.store.enter([Recover(at=wall)])
         self.state = State(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -52,6 +52,20 @@ WORDS = {
 _MODELS_FAULT = (Errno.EINVAL, Errno.ENOENT, Errno.EMSGSIZE)
 _RANGE = re.compile(r"``(\w+)``(?: \w+)? \(([\d,]+) to ([\d,]+)\)")
 _TYPES = {str: "string", int: "integer", bool: "boolean"}
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def tool(*, read_only: bool = False, idempotent: bool = False) -> Callable[[F], F]:
+    """Say of a function that the kernel mounts as a tool what it does: it changes nothing, or
+    once and twice is the same. Without, each call of it is taken to change something."""
+
+    def mark(function: F) -> F:
+        vars(function).update(read_only=read_only, idempotent=idempotent or read_only)
+        return function
+
+    return mark
 
 
 class Caller(Protocol):

@@ -14,7 +14,8 @@ import site
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 import msgspec
@@ -70,6 +71,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     stderr: tuple[str, ...] = ()
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 To = TypeVar("To")
 From = TypeVar("From")
 
@@ -77,7 +79,8 @@ From = TypeVar("From")
 class ChildProcess(Generic[To, From]):
     """One life of ``python -m MODULE ARGS… R W``, which is given the environment's variables in
     ``keep`` besides what every process needs. ``frame`` makes a frame of a message to it,
-    ``decode`` a message of the body of a frame from it; a :class:`Fatal` is its last word.
+    ``decode`` a message of the body of a frame from it; a :class:`Fatal` is its last word. ``wrap``
+    gives the command that runs another confined, ``set_`` variables of its own.
 
     Start :meth:`run` in a nursery, once; talk by :meth:`send`. Must be started from the kernel's
     own thread: Linux ties ``PR_SET_PDEATHSIG`` to the thread that made the process, so a worker
@@ -91,6 +94,9 @@ class ChildProcess(Generic[To, From]):
         frame: Callable[[To], bytes],
         decode: Callable[[bytes], From | Fatal],
         keep: Sequence[str] = (),
+        wrap: Callable[[list[str]], list[str]] | None = None,
+        set_: Mapping[str, str] = NOTHING,
+        cwd: str | None = None,
     ) -> None:
         self.pid = 0
         """The host's number of the process; 0 before it runs."""
@@ -98,7 +104,7 @@ class ChildProcess(Generic[To, From]):
         """False once the process is known to be gone; :meth:`send` then raises ``EPIPE``."""
         self._command = [sys.executable, "-P", "-m", module, *args]
         self._frame, self._decode = frame, decode
-        self._keep = keep
+        self._keep, self._set, self._wrap, self._cwd = keep, set_, wrap, cwd
         self._popen: subprocess.Popen[bytes] | None = None
         self._outbox: deque[bytes] = deque()
         self._outbox_bytes = 0
@@ -202,13 +208,15 @@ class ChildProcess(Generic[To, From]):
         self, read_fd: int, write_fd: int, stderr: int
     ) -> tuple[subprocess.Popen[bytes], int]:
         """The process and its pidfd; both or, with :class:`OSError`, neither."""
+        command = [*self._command, str(read_fd), str(write_fd)]
         popen = subprocess.Popen(
-            [*self._command, str(read_fd), str(write_fd)],
+            command if self._wrap is None else self._wrap(command),
             stdin=subprocess.DEVNULL,
             stdout=stderr,
             stderr=stderr,
             pass_fds=(read_fd, write_fd),
-            env=_environment(self._keep),
+            env={**_environment(self._keep), **self._set},
+            cwd=self._cwd,
             start_new_session=True,  # Ctrl-C in a terminal is the kernel's to handle
         )
         try:

@@ -23,10 +23,12 @@ from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from isovist.kernel.confinement.launch import command as confined
 from isovist.kernel.state.answers import SCHEMA
 from isovist.kernel.state.toolwords import MountedTool
 from isovist.kernel.tools import leash
 from isovist.kernel.tools.host import Closed, Line, Unusable
+from isovist.kernel.tools.place import environment
 from isovist.kernel.tools.protocol import (
     LONGEST,
     PIECE,
@@ -110,10 +112,14 @@ def _transport(mount: Mount) -> AbstractAsyncContextManager[Any]:
     if program is None:
         raise Unusable(f"there is no program {mount.command[0]!r}")
     command = [program, *mount.command[1:]]
-    leashed = [sys.executable, "-I", "-S", str(Path(leash.__file__)), str(os.getpid()), *command]
-    environment = {name: os.environ[name] for name in mount.env if name in os.environ}
+    place = mount.place
+    if place.policy is not None:
+        run = confined(command, place.policy)
+    else:
+        run = [sys.executable, "-I", "-S", str(Path(leash.__file__)), str(os.getpid()), *command]
+    variables = {name: os.environ[name] for name in mount.env if name in os.environ}
     parameters = StdioServerParameters(
-        command=leashed[0], args=leashed[1:], env=environment, cwd=mount.cwd or None
+        command=run[0], args=run[1:], env={**environment(place), **variables}, cwd=place.folder
     )
     return stdio_client(parameters)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
 import trio
 
-from isovist.kernel.drivers.supervisor import ChildProcess
+from isovist.kernel.confinement.launch import command
+from isovist.kernel.confinement.policy import Policy
+from isovist.kernel.drivers.supervisor import NOTHING, ChildProcess
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.toolwords import Answer
 from isovist.kernel.tools import protocol as p
 from isovist.kernel.tools.config import ToolSettings
 from isovist.kernel.tools.outputs import Output, Outputs
+from isovist.kernel.tools.place import Place, environment, prepare
 from isovist.syscalls.errors import Errno, IsovistError
 
 log = structlog.get_logger()
@@ -27,19 +32,36 @@ PROXIES = (
 
 
 class Life:
-    """One life of one server's host, and the answers that are on their way from it."""
+    """One life of one server's host, and the answers that are on their way from it.
 
-    def __init__(self, server: str, gen: int, settings: ToolSettings) -> None:
+    A host that speaks MCP is one of ours, and confines what it starts; one that runs functions of
+    somebody's is confined itself.
+    """
+
+    def __init__(self, server: str, gen: int, settings: ToolSettings, place: Place) -> None:
         self.server, self.gen = server, gen
         keep = (*settings.env, *((settings.key, *PROXIES) if settings.url else ()))
+        native = bool(settings.python)
+        policy = place.policy
         self.process: ChildProcess[p.ToHost, p.FromHost] = ChildProcess(
-            HOST, frame=p.frame, decode=p.decode_from_host, keep=tuple(filter(None, keep))
+            HOST,
+            frame=p.frame,
+            decode=p.decode_from_host,
+            keep=tuple(filter(None, keep)),
+            wrap=partial(_confined, policy) if native and policy is not None else None,
+            set_=environment(place) if native else NOTHING,
+            cwd=place.folder if native else None,
         )
         self.answers: dict[int, Output] = {}
 
 
+def _confined(policy: Policy, argv: list[str]) -> list[str]:
+    return command(argv, policy)
+
+
 class ToolMounts:
-    """Carries out ``StartToolServer`` to ``ReadOutput``.
+    """Carries out ``StartToolServer`` to ``ReadOutput``. Servers that name no folder have one each
+    under ``root``; what lies in the ``private`` ones is the kernel's, and mounted for nobody.
 
     Invariant: at most one host a server lives at a time; an event carries the number of the life
     that it comes from.
@@ -51,11 +73,14 @@ class ToolMounts:
         outputs: Outputs,
         nursery: trio.Nursery,
         *,
+        root: Path,
+        private: Sequence[str],
         now: Callable[[], int],
         dispatch: Callable[[ev.Event], None],
         fail: Callable[[int, Exception], None],
     ) -> None:
         self._servers, self._outputs, self._nursery = servers, outputs, nursery
+        self._root, self._private = root, private
         self._now, self._dispatch, self._fail = now, dispatch, fail
         self._lives: dict[str, Life] = {}
 
@@ -70,7 +95,14 @@ class ToolMounts:
 
     async def _live(self, i: ins.StartToolServer) -> None:
         settings = self._servers[i.server]
-        life = self._lives[i.server] = Life(i.server, i.gen, settings)
+        try:
+            place = await trio.to_thread.run_sync(
+                prepare, i.server, settings, self._root, self._private
+            )
+        except IsovistError as e:
+            self._died(i, e.message, fatal=True)
+            return
+        life = self._lives[i.server] = Life(i.server, i.gen, settings, place)
         life.process.send(
             p.Mount(
                 name=i.server,
@@ -79,7 +111,7 @@ class ToolMounts:
                 python=settings.python,
                 env=settings.env,
                 key=settings.key,
-                cwd=settings.folder,
+                place=place,
             )
         )
         death = await life.process.run(lambda message: self._heard(life, message))
@@ -89,10 +121,13 @@ class ToolMounts:
         reason = death.reason
         if not death.fatal and death.stderr:
             reason = f"{reason}: {death.stderr[-1][:500]}"
+        self._died(i, reason, death.fatal)
+
+    def _died(self, i: ins.StartToolServer, reason: str, fatal: bool) -> None:
         log.warning("tool server ended", server=i.server, why=reason)
         self._dispatch(
             ev.ToolServerDied(
-                now=self._now(), server=i.server, gen=i.gen, reason=reason, fatal=death.fatal
+                now=self._now(), server=i.server, gen=i.gen, reason=reason, fatal=fatal
             )
         )
 

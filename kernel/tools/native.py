@@ -8,14 +8,12 @@ leaves in its module is gone with its process.
 from __future__ import annotations
 
 import os
-import resource
 import selectors
 import signal
 import sys
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NoReturn
 
 import msgspec
@@ -38,8 +36,6 @@ from isovist.syscalls.errors import Errno
 
 ANSWERED, RAISED = b"a", b"r"
 """The first byte of what a call writes: its function returned a text, or raised an error."""
-MEMORY = 2 << 30
-"""Bytes of address space that a call may have beside what this process has."""
 
 
 @dataclass(slots=True)
@@ -58,6 +54,7 @@ class Child:
 def serve(line: Line, mount: Mount) -> None:
     """Serve until the kernel closes the pipe. Raises :class:`Unusable` where there are no such
     functions, :class:`~isovist.kernel.tools.host.Closed` at the end."""
+    sys.path.insert(0, mount.place.folder)
     try:
         found = functions(mount.python)
     except Exception as e:
@@ -171,10 +168,6 @@ def _work(function: Function, arguments: str, pipe: int, parent: int) -> NoRetur
         set_death_signal(signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
-        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = size + MEMORY if hard == resource.RLIM_INFINITY else min(hard, size + MEMORY)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
         kind, text = _called(function, arguments)
         data = memoryview(kind + text.encode(errors="replace"))
         while data:

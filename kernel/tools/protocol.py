@@ -12,6 +12,7 @@ import msgspec
 
 from isovist.kernel.drivers.protocol import Fatal
 from isovist.kernel.state.toolwords import MountedTool
+from isovist.kernel.tools.place import Place
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.framing import pack
 
@@ -26,7 +27,9 @@ TOOLS = 256
 class Mount(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """Serve this server: a ``command`` that speaks MCP over its pipes, a ``url`` that speaks it
     over HTTP, or ``python``, a module of functions. ``env`` names the variables of the host's own
-    environment that a command is given; ``key`` the one that holds a bearer token for ``url``."""
+    environment that a command is given; ``key`` the one that holds a bearer token for ``url``. It
+    works in ``place``, and is held to its policy: a command by its host, which is confined itself
+    where it runs functions."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -34,7 +37,7 @@ class Mount(msgspec.Struct, frozen=True, array_like=True, tag=1):
     python: str = ""
     env: tuple[str, ...] = ()
     key: str = ""
-    cwd: str = ""
+    place: Place = Place("", None)
 
 
 class Use(msgspec.Struct, frozen=True, array_like=True, tag=2):
