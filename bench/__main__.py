@@ -30,6 +30,7 @@ BENCHES = {
     "schedule": "whom each policy keeps waiting, and whether it keeps its bound (simulated)",
     "secrets": "whether the secrets guard finds what it should, and leaves what it should",
     "serve": "whether many agents on one model are served fast, fairly, and through its deaths",
+    "spawn": "what an agent costs until it runs, in memory, and five hundred at once",
     "syscalls": "what a syscall costs beside a bare ping-pong of the same frames",
     "views": "whether a search through a view is exact and fast in a store of many users",
     "writes": "how soon a durable write can be searched, and how fast many are taken in",

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace, progress: Progress) -> Report:
     return Report(bench="abuse", machine=facts, config=config, figures=figures)
 
 
-def _program(folder: Path, module: str) -> str:
+def program(folder: Path, module: str) -> str:
     """A script that runs ``main`` of a module here, in a folder of its own beside a copy of what
     it needs: an agent sees its program's folder, not ours."""
     package = folder / module / "bench"
@@ -76,7 +76,7 @@ def _program(folder: Path, module: str) -> str:
 
 def _abuse(folder: Path, quick: bool, progress: Progress) -> list[Figure]:
     folder.mkdir()
-    script = _program(folder, "abusers")
+    script = program(folder, "abusers")
     calls = CALLS // 10 if quick else CALLS
     # Those that stall a frame are let live for half a minute.
     names = [name for name in ABUSERS if not quick or "incomplete" not in ABUSERS[name][1]]
@@ -153,7 +153,7 @@ def _memory(pid: int) -> int:
 
 def _kill(folder: Path, quick: bool, progress: Progress) -> list[Figure]:
     folder.mkdir()
-    script = _program(folder, "herd")
+    script = program(folder, "herd")
     count = QUICK_HERD if quick else HERD
     marker = f"herd-{secrets.token_hex(4)}"
     os.environ[(variable := "LC_ISOVIST_HERD")] = marker

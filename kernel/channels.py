@@ -21,8 +21,10 @@ from isovist.syscalls.framing import FrameError, Framer, pack
 from isovist.syscalls.messages import AnyReply, Failed
 
 READ = 64 * 1024
-TURN = 64
-"""Requests of one channel that are served before it is the others' turn."""
+LITTLE = 4
+"""Requests that a channel may have sent in one breath and be served at once all the same."""
+TURN = 16
+"""Requests that a channel which has sent more is served in its turn."""
 OUT_LIMIT = 256 * 1024
 """Bytes of unread replies from which on nothing more is done for the peer."""
 UNREAD_NS = 3_000_000_000

@@ -14,7 +14,15 @@ from itertools import islice
 
 import trio
 
-from isovist.kernel.channels import PEER_CLOSED, PROCESS_GONE, TURN, Channel, Ended, Transport
+from isovist.kernel.channels import (
+    LITTLE,
+    PEER_CLOSED,
+    PROCESS_GONE,
+    TURN,
+    Channel,
+    Ended,
+    Transport,
+)
 from isovist.syscalls.errors import Errno
 from isovist.syscalls.messages import AnyReply, Failed
 
@@ -27,7 +35,11 @@ QUIET = frozenset({PEER_CLOSED, PROCESS_GONE})
 
 class Hub:
     """Invariants: a channel's read end is watched iff it wants input; its write end iff replies
-    are left over; ``_busy`` holds all and only channels that want service."""
+    are left over; ``_busy`` holds all and only channels that want service, in order of their turns.
+
+    Who asks little is served at once. Who has asked much in one breath waits for a turn, and of
+    those there is one a round: so whoever asks little waits for one turn of one other, however
+    many they are."""
 
     def __init__(
         self,
@@ -41,7 +53,7 @@ class Hub:
         self._channels: dict[int, Channel] = {}
         self._reading: set[int] = set()
         self._writing: set[int] = set()
-        self._busy: set[int] = set()
+        self._busy: dict[int, None] = {}
         self._dirty: set[int] = set()
         self._impatient: set[int] = set()
         self._last = 0
@@ -101,8 +113,9 @@ class Hub:
                 kind.discard(number)
                 fd = channel.transport.read_fd
                 self.unwatch(fd if kind is self._reading else channel.transport.write_fd)
-        for numbers in (self._busy, self._dirty, self._impatient):
-            numbers.discard(number)
+        self._busy.pop(number, None)
+        self._dirty.discard(number)
+        self._impatient.discard(number)
         if why not in QUIET:
             # The last word, under no call's id; a peer that reads no more misses it.
             channel.reply(0, Failed(errno=int(Errno.EPIPE), message=why))
@@ -138,13 +151,16 @@ class Hub:
     # -- rounds
 
     def round(self, now: int) -> bool:
-        """Serve whoever is ready, each for one turn; true iff anybody was."""
+        """Serve whoever asks little, and one who asks much for one turn; true iff anybody was
+        ready."""
         ready = self._epoll.poll(0)
         for fd, _ in ready:
             source = self._sources.get(fd)
             if source is not None:
                 source()
-        for number in list(self._busy):
+        if self._busy:
+            number = next(iter(self._busy))
+            del self._busy[number]
             self._serve(self._channels.get(number))
         for number in list(self._dirty):
             self._flush(self._channels.get(number), now)
@@ -157,9 +173,11 @@ class Hub:
     def drain(self, channel: Channel, now: int) -> None:
         """Serve what a process wrote before it ended (at most the pipe's capacity)."""
         for _ in range(1024):
+            if not channel.closed:
+                self._serve(channel)
+            # To serve it may end it.
             if channel.closed:
                 return
-            self._serve(channel)
             if channel.ready and not channel.wants_service:
                 return
             if not channel.ready and not self._receive(channel, now):
@@ -175,7 +193,10 @@ class Hub:
 
     def _readable(self, channel: Channel) -> None:
         if not channel.closed and self._receive(channel, self._now()):
-            self._serve(channel)
+            if len(channel.ready) <= LITTLE:
+                self._serve(channel)
+            else:
+                self._settle(channel)
 
     @staticmethod
     def _now() -> int:
@@ -213,9 +234,9 @@ class Hub:
         if channel.held and not channel.full:
             self._release(channel)
         if channel.wants_service:
-            self._busy.add(number)
+            self._busy.setdefault(number)
         else:
-            self._busy.discard(number)
+            self._busy.pop(number, None)
         if channel.wants_input != (number in self._reading):
             if channel.wants_input:
                 self._reading.add(number)
