@@ -1,4 +1,4 @@
-"""Agents that keep no rules, one a name, and floods that keep all: ``main(NAME)`` is the program.
+"""Agents that keep no rules, one to a name, and floods that keep all: ``main(NAME)`` runs one.
 
 They write raw bytes to their channel. What ends an abuser is told in :data:`ABUSERS`; the floods
 read what they are sent and may go on for as long as they like.

@@ -24,9 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-import bench.escapes.agent  # noqa: F401 # its imports list all attempts
 from bench import ROOT
-from bench.escapes.base import ATTEMPTS
+from bench.escapes.base import every
 from bench.escapes.stage import Result, Spec
 from bench.host import scratch
 from bench.lanes import environment
@@ -66,7 +65,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as", dest="users", nargs="+", choices=("root", "user"), help="default: both that can be"
     )
-    parser.add_argument("--only", nargs="+", choices=sorted(ATTEMPTS), metavar="NAME")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="of attempts, default: all")
 
 
 def run(options: argparse.Namespace, progress: Progress) -> Report:
@@ -74,7 +73,9 @@ def run(options: argparse.Namespace, progress: Progress) -> Report:
     users = options.users or (["root", "user"] if root else ["user"])
     if "root" in users and not root:
         raise CannotRun("only root can attack as root; --as user runs as whoever you are")
-    names = tuple(options.only or (QUICK if options.quick else ATTEMPTS))
+    names = tuple(options.only or (QUICK if options.quick else every()))
+    if unknown := set(names) - set(every()):
+        raise CannotRun(f"no such attempt: {', '.join(sorted(unknown))}")
     enough = REAL if not (options.only or options.quick) else len(names) // 2
     figures: list[Figure] = []
     outcomes: dict[str, tuple[list[Result], list[Result]]] = {}
@@ -118,7 +119,7 @@ def _listed(
             loose += bool(without.gained)
             said.append(f"{user}: {_told(confined, real=bool(without.gained))}")
         yield figure(
-            f"{ATTEMPTS[name].topic}: {name}",
+            f"{every()[name].topic}: {name}",
             out,
             "; ".join(said),
             reference=("without confinement", loose),
@@ -129,7 +130,8 @@ def _listed(
 def _told(result: Result, *, real: bool) -> str:
     if result.gained:
         return f"GOT {result.gained[:100]}"
-    layer = LAYERS.get(result.stopped.split()[0] if result.stopped else "", "")
+    first = "ENOSYS" if "SIGSYS" in result.stopped else result.stopped.partition(" ")[0]
+    layer = LAYERS.get(first, "")
     if layer and real:
         return f"{result.stopped} ({layer})"
     return result.stopped[:100] + ("" if real else " (without confinement too)")

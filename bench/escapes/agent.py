@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import sys
 
-from bench.escapes import (  # noqa: F401 # each lists its attempts
-    devices,
-    exhaustion,
-    files,
-    frames,
-    network,
-    processes,
-    programs,
-    spaces,
-    surface,
-    writing,
-)
 from bench.escapes.base import ATTEMPTS, Stopped, Target, name_of
 
-REPORT = "escape-report "
+BEGUN, REPORT = "escape-begun", "escape-report "
 _PR_SET_NAME = 15
 
 
-def main(name: str, target: str) -> None:
+def main(topic: str, name: str, target: str) -> None:
+    importlib.import_module(f"bench.escapes.{topic}")
     told = Target(**json.loads(target))
     # Whatever survives is known by this.
     ctypes.CDLL(None).prctl(_PR_SET_NAME, told.nonce.encode(), 0, 0, 0)
+    # Nothing is stopped that was never tried.
+    sys.stderr.write(f"{BEGUN}\n")
+    sys.stderr.flush()
     gained, stopped = "", ""
     try:
         gained = ATTEMPTS[name].run(told)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import importlib
 import mmap
 import os
 import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from bench.escapes import TOPICS
 
 SECRET = b"isovist-secret-"
 """What all planted secrets begin with, so that whoever finds memory can look for them."""
@@ -65,6 +68,13 @@ class Attempt:
 ATTEMPTS: dict[str, Attempt] = {}
 
 
+def every() -> dict[str, Attempt]:
+    """All attempts of all topics, by name."""
+    for topic in TOPICS:
+        importlib.import_module(f"bench.escapes.{topic}")
+    return ATTEMPTS
+
+
 def attempt(
     name: str, *, word: bool = False
 ) -> Callable[[Callable[[Target], str]], Callable[[Target], str]]:
@@ -114,9 +124,12 @@ def planted(data: bytes) -> str:
 
 def in_a_child(body: Callable[[], str]) -> str:
     """What ``body`` returns when a forked child runs it; for what would change or end this
-    process. Raises what stopped it there."""
+    process. Raises what stopped it there. Who may not fork tries it in person."""
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        return body()
     if pid == 0:
         try:
             said = "+" + body()

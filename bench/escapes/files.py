@@ -7,10 +7,9 @@ import ctypes
 import mmap
 import os
 import select
-import sqlite3
 import struct
 
-from bench.escapes.base import Target, attempt, in_a_child, planted, read, secrets_in, syscall
+from bench.escapes.base import Target, attempt, in_a_child, read, secrets_in, syscall
 
 _OPEN_BY_HANDLE_AT = 304
 _OPENAT2 = 437
@@ -129,6 +128,8 @@ def by_handle(t: Target) -> str:
 
 @attempt("open the store with SQLite")
 def sqlite(t: Target) -> str:
+    import sqlite3
+
     try:
         with sqlite3.connect(f"file:{t.places['store']}?mode=ro", uri=True, timeout=1) as db:
             tables = [row[0] for row in db.execute("select name from sqlite_master")]
@@ -238,29 +239,12 @@ def extra(t: Target) -> str:
     return f"descriptors {spare}"
 
 
-@attempt("find a secret in its own memory")
-def own_memory(t: Target) -> str:
-    """What a fork of the zygote has inherited."""
-    found = set()
-    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
-        for line in maps:
-            span, rights = line.split()[:2]
-            if "r" not in rights or "[v" in line:
-                continue
-            start, end = (int(x, 16) for x in span.split("-"))
-            try:
-                memory.seek(start)
-                data = memory.read(min(end - start, 64 << 20))
-            except (OSError, ValueError, OverflowError):
-                continue
-            found |= set(planted(data).split())
-    return " ".join(sorted(found))
-
-
 @attempt("find a secret in its own environment")
 def own_environment(t: Target) -> str:
-    with open("/proc/self/environ", "rb") as file:
-        return secrets_in(file.read() + repr(dict(os.environ)).encode())
+    said = secrets_in(repr(dict(os.environ)).encode())
+    with contextlib.suppress(OSError), open("/proc/self/environ", "rb") as file:
+        said += secrets_in(file.read())
+    return said
 
 
 @attempt("find a secret in its standard input")

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-import bench.escapes.agent  # noqa: F401 # its imports list all attempts
-from bench.escapes.agent import REPORT
-from bench.escapes.base import ATTEMPTS, Attempt
+from bench.escapes.agent import BEGUN, REPORT
+from bench.escapes.base import Attempt, every
 from bench.escapes.world import World, survivors
+from bench.report import CannotRun
 from isovist.syscalls import messages as m
 from isovist.syscalls.client import connect
 from isovist.syscalls.errors import IsovistError
@@ -133,7 +133,7 @@ def _run(world: World, attempt: Attempt, nonce: str) -> tuple[dict[str, str], st
     try:
         spawned = world.client.spawn(
             str(script),
-            args=(attempt.name, target),
+            args=(attempt.topic, attempt.name, target),
             agent="hostile",
             cwd=world.cwd(script),
         )
@@ -143,9 +143,13 @@ def _run(world: World, attempt: Attempt, nonce: str) -> tuple[dict[str, str], st
         except IsovistError:
             ended = world.client.kill(spawned.pid)
     except (IsovistError, OSError) as e:
-        return {}, f"the kernel said: {e}"
+        if world.kernel.poll() is None:
+            raise CannotRun(f"{attempt.name}: the attacker was not started: {e}") from e
+        return {}, "the kernel ended"
     assert isinstance(ended, m.Exited)
     process = ended.process
+    if BEGUN not in process.stderr and "flood" not in attempt.name:
+        raise CannotRun(f"{attempt.name}: the attacker ended before it began: {process.stderr}")
     for line in reversed(process.stderr):
         if line.startswith(REPORT):
             return json.loads(line[len(REPORT) :]), ""
@@ -166,14 +170,21 @@ def rss(pid: int) -> int:
 
 def main(text: str) -> int:
     spec = msgspec.json.decode(text, type=Spec)
-    names = spec.names or tuple(ATTEMPTS)
+    attempts = every()
     os.umask(0o077)
-    world = World(Path(spec.folder), spec.confined, spec.setuid)
     try:
-        for name in names:
-            result = attack(world, ATTEMPTS[name])
+        world = World(Path(spec.folder), spec.confined, spec.setuid)
+    except CannotRun as e:
+        print(e, file=sys.stderr)
+        return 1
+    try:
+        for name in spec.names or attempts:
+            result = attack(world, attempts[name])
             sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
             sys.stdout.buffer.flush()
+    except CannotRun as e:
+        print(e, file=sys.stderr)
+        return 1
     finally:
         world.close()
     return 0

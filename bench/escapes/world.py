@@ -362,6 +362,7 @@ class World:
 
     def target(self, nonce: str) -> Target:
         """What the attacker is told. No secret is in it."""
+        # Guard, zygote, agents: each is forked from the one before, so they come in this order.
         zygotes = [pid for pid in self.descendants() if b"kernel.zygote" in command(pid)]
         drivers = [pid for pid in self.descendants() if b"kernel.drivers" in command(pid)]
         return Target(
@@ -373,7 +374,7 @@ class World:
             places={name: str(path) for name, path in self._files().items()},
             planted=str(self.state / "planted"),
             kernel=self.kernel.pid,
-            zygote=max(zygotes, default=0),
+            zygote=(zygotes or [0])[:2][-1],
             driver=max(drivers, default=0),
             victim=self.victim,
             decoy=self.decoy.pid,
