@@ -5,17 +5,21 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
+import os
 import sys
 
 from bench.escapes.base import ATTEMPTS, Stopped, Target, name_of
 
+TARGET = "target.json"
+"""Beside the program: what it is told."""
 BEGUN, REPORT = "escape-begun", "escape-report "
 _PR_SET_NAME = 15
 
 
-def main(topic: str, name: str, target: str) -> None:
+def main(topic: str, name: str) -> None:
     importlib.import_module(f"bench.escapes.{topic}")
-    told = Target(**json.loads(target))
+    with open(os.path.join(os.path.dirname(sys.argv[0]), TARGET)) as file:
+        told = Target(**json.load(file))
     # Whatever survives is known by this.
     ctypes.CDLL(None).prctl(_PR_SET_NAME, told.nonce.encode(), 0, 0, 0)
     # Nothing is stopped that was never tried.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.escapes.agent import BEGUN, REPORT
+from bench.escapes.agent import BEGUN, REPORT, TARGET
 from bench.escapes.base import Attempt, every
 from bench.escapes.world import World, survivors
 from bench.report import CannotRun
@@ -128,12 +128,13 @@ def attack(world: World, attempt: Attempt) -> Result:
 
 def _run(world: World, attempt: Attempt, nonce: str) -> tuple[dict[str, str], str]:
     """What the attacker reports, and how it ended."""
-    target = json.dumps(msgspec.to_builtins(world.target(nonce)))
+    # Not among its arguments: a long request would overwrite what a short one left in memory.
+    (world.program / TARGET).write_text(json.dumps(msgspec.to_builtins(world.target(nonce))))
     script = world.program / "hostile.py"
     try:
         spawned = world.client.spawn(
             str(script),
-            args=(attempt.topic, attempt.name, target),
+            args=(attempt.topic, attempt.name),
             agent="hostile",
             cwd=world.cwd(script),
         )

@@ -203,7 +203,8 @@ class World:
                 if source.name not in ("world.py", "stage.py", "kernel.py"):
                     shutil.copy(source, package)
         call = "import sys\nfrom bench.escapes.{0} import main\nmain(*sys.argv[1:])\n"
-        (self.program / "hostile.py").write_text(call.format("agent"))
+        first = 'import sys\nif sys.argv[1] == "memory":\n    import bench.escapes.lean\n'
+        (self.program / "hostile.py").write_text(first + call.format("agent"))
         (folder / "victim" / "victim.py").write_text(call.format("victim"))
         self.servers = Servers(folder)
         self.terminal = os.openpty()
