@@ -108,17 +108,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.state / "outputs"
 
     @property
+    def files(self) -> Path:
+        """Where longer versions of files lie. The kernel alone reads it."""
+        return self.state / "files"
+
+    @property
+    def workspaces(self) -> Path:
+        """Where agents have a folder each, from which and into which files are copied."""
+        return self.state / "workspaces"
+
+    @property
     def lock(self) -> Path:
         return self.state / "kernel.lock"
 
     @property
     def log(self) -> Path:
         return self.state / "kernel.log"
-
-    @property
-    def workspaces(self) -> Path:
-        """Where agents' own folders lie, one an agent."""
-        return self.state / "workspaces"
 
     @property
     def private(self) -> tuple[str, ...]:

@@ -27,9 +27,11 @@ from isovist.kernel.channels import Channel, Pipes, Socket
 from isovist.kernel.chronicle import Chronicle
 from isovist.kernel.config import Config, Settings
 from isovist.kernel.confinement import report
+from isovist.kernel.contents import prepare
 from isovist.kernel.contexts import Contexts, sweep
 from isovist.kernel.door import Door
 from isovist.kernel.embedding import Embedding
+from isovist.kernel.files import Files
 from isovist.kernel.forgetting import Forgetting
 from isovist.kernel.hub import QUIET, Hub
 from isovist.kernel.learning.choice import judging_for, roles_for
@@ -167,6 +169,7 @@ class Kernel:
                 sweep(self.config.snapshots, self.store.context_ids())
                 self.outputs = Outputs(self.config.outputs)
                 self.outputs.clean()
+                prepare(self.config.files, self.store.file_blobs())
                 specs = self._specs if self._specs is not None else available(self.config)
                 check_named(specs, _named(self.config.settings))
                 if self._wants_door:
@@ -248,6 +251,18 @@ class Kernel:
             fail=self._fail_work,
         )
         ledger = Ledger(self.store, self.writer, now=self.now, dispatch=self.dispatch)
+        files = Files(
+            self.store,
+            self.writer,
+            self._nursery,
+            self.config.files,
+            self.config.workspaces,
+            now=self.now,
+            dispatch=self.dispatch,
+            fail=self._fail_work,
+            first=self._do_first,
+            show=self.memory.show,
+        )
         loopback = Loopback(
             lambda pipes: self.attach(pipes, LEARNER, operator=True),
             self._nursery,
@@ -292,10 +307,12 @@ class Kernel:
         async def settled(user: str) -> None:
             self.outputs.forget(user)
             await contexts.settled(user)
+            await files.settled(user)
             await learner.settled(user)
 
         async def scrub(now: int, owed: Owed | None) -> None:
             learner.protected.forget()
+            await files.sweep()
             await self.upkeep.scrub(now, owed)
 
         forgetting = Forgetting(
@@ -327,6 +344,7 @@ class Kernel:
         self._do |= forgetting.instructions()
         self._do |= contexts.instructions()
         self._do |= ledger.instructions()
+        self._do |= files.instructions()
         self._do |= learner.instructions()
         self._do |= reviewer.instructions()
         self._do |= admin.instructions()

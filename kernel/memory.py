@@ -99,6 +99,14 @@ class Memory:
             self._tell(outcome)
         return True
 
+    def show(self, outcomes: Sequence[Outcome]) -> None:
+        """Make writes visible that were committed together with something else; what becomes of
+        them is told by whoever had them made."""
+        self._store.apply(outcomes)
+        self._upkeep.note()
+        for outcome in outcomes:
+            self._owe(outcome)
+
     def _tell(self, outcome: Outcome) -> None:
         op = outcome.op
         if isinstance(op, Vectors) and outcome.errno in WORLDLY:
@@ -110,11 +118,16 @@ class Memory:
                 log.warning("write failed", errno=outcome.errno, why=outcome.message)
             self._dispatch(ev.WriteFailed(now=self._now(), outcome=outcome))
             return
+        self._owe(outcome)
+        self._dispatch(ev.Committed(now=self._now(), outcome=outcome))
+
+    def _owe(self, outcome: Outcome) -> None:
+        """Have the vectors made that a write lacks."""
+        op = outcome.op
         if outcome.chunks:
             # What a moved unit lacks is owed where it now is.
             where_to = (op.to, op.to_seq) if isinstance(op, Move) else (op.partition, op.seq)
             self._embedding.submit(*where_to, outcome.id, outcome.version, outcome.chunks)
-        self._dispatch(ev.Committed(now=self._now(), outcome=outcome))
 
     async def _commit_later(self, op: Vectors) -> None:
         await trio.sleep(AGAIN)

@@ -182,7 +182,8 @@ class Processes:
 
 
 def _confinement(config: Config) -> Confinement | None:
-    """How agents are confined by ``config``; ``None``: not at all. Raises ``EINVAL`` where agents could read one of the kernel's folders all the same."""
+    """How agents are confined by ``config``; ``None``: not at all. Raises ``EINVAL`` where agents
+    could read one of the kernel's folders all the same."""
     if config.settings.confinement == "off":
         return None
     policy.check_private(config.private)

@@ -11,7 +11,9 @@ from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.holdings import SetLimits
 from isovist.storage.learning import Filed, Source, Work
+from isovist.syscalls.abi.files import FileInfo, FileVersion
 from isovist.syscalls.abi.timers import Timer
+from isovist.syscalls.file_operations import Changed, FileChange, HeldFile
 from isovist.syscalls.ledger import Entry, Question
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
@@ -26,7 +28,14 @@ from isovist.syscalls.operations import (
     Restored,
     Selection,
 )
-from isovist.syscalls.records import SavedContext, Submission, ToolRule, Usage, View
+from isovist.syscalls.records import (
+    Partition,
+    SavedContext,
+    Submission,
+    ToolRule,
+    Usage,
+    View,
+)
 
 Grants = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 """By agent: the users it may serve, the scopes it may publish to."""
@@ -235,6 +244,42 @@ class Backend(Protocol):
         """All of them, next first: what a start arms."""
         ...
 
+    # -- files
+
+    def change_file(self, change: FileChange) -> Changed:
+        """Make a change of a file durable, with the units by which it is found: all or nothing, in
+        the writer's thread. The outcomes are to be applied. Raises :class:`IsovistError`."""
+        ...
+
+    def file(self, view: View, space: Partition, path: str, version: int = 0) -> HeldFile | None:
+        """A version (0: the current one) of a file of the view, with its bytes."""
+        ...
+
+    def file_log(
+        self, view: View, space: Partition, path: str
+    ) -> tuple[FileInfo, tuple[FileVersion, ...]] | None:
+        """A file of the view, and its versions, newest first."""
+        ...
+
+    def files(
+        self,
+        view: View,
+        spaces: Sequence[Partition],
+        prefix: str,
+        after: tuple[Partition, str] | None,
+        limit: int,
+    ) -> tuple[tuple[FileInfo, ...], tuple[Partition, str] | None]:
+        """A page of files of these spaces of the view, and where the next one begins."""
+        ...
+
+    def file_bytes(self, agent: str = "", user: str = "") -> int:
+        """Bytes of all versions of the files that they own; an empty name stands for all."""
+        ...
+
+    def file_blobs(self) -> frozenset[str]:
+        """Which files of the content store mean anything."""
+        ...
+
     # -- the end of a unit
 
     def owned(self, user: str) -> tuple[tuple[str, int, str], ...]:
@@ -243,9 +288,9 @@ class Backend(Protocol):
         ...
 
     def purge(self, user: str, receipt: str, now: int) -> list[Outcome]:
-        """Remove all that :meth:`owned` names, the user's contexts, mail, effects, timers,
-        memberships and grants, in one
-        transaction; the outcomes of the ``Drop`` of each, to be applied. Raises
+        """Remove all that :meth:`owned` names, the user's contexts, files, mail, effects, timers,
+        memberships and grants, in one transaction; the outcomes of the ``Drop`` of each, to be
+        applied. Raises
         :class:`WorldError`."""
         ...
 

@@ -15,13 +15,14 @@ from heapq import nsmallest
 
 import msgspec
 
-from isovist.storage import chronicle, holdings, learning, ledger
+from isovist.storage import chronicle, files, holdings, learning, ledger
 from isovist.storage.agents import Permissions
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.chronicle import Head
 from isovist.storage.contexts import Ready, check_room
 from isovist.storage.dense import Vector
 from isovist.storage.engine import MemoryEngine
+from isovist.storage.filed import KeepsFiles, check_all
 from isovist.storage.guard import clean_op
 from isovist.storage.holdings import SetLimits
 from isovist.storage.learned import KeepsLearning
@@ -48,8 +49,9 @@ from isovist.storage.rules import (
     twin,
     without,
 )
-from isovist.storage.schema import CHRONICLE, HOLDINGS, LEARNING, LEDGER
+from isovist.storage.schema import CHRONICLE, FILES, HOLDINGS, LEARNING, LEDGER
 from isovist.syscalls.errors import CallerError, Errno
+from isovist.syscalls.file_operations import Changed, FileChange
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
@@ -84,7 +86,7 @@ class _Row(msgspec.Struct):
     embedded: bool = False
 
 
-class MemoryStore(KeepsLearning, KeepsLedger):
+class MemoryStore(KeepsLearning, KeepsLedger, KeepsFiles):
     """A :class:`~isovist.storage.backend.Backend` without a file."""
 
     def __init__(self, embedder_name: str, dim: int) -> None:
@@ -107,7 +109,7 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         self._contexts: dict[tuple[str, str, str], Ready] = {}
         """By user, agent and name."""
         self._tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        for statement in (*LEARNING, *LEDGER, *CHRONICLE, *HOLDINGS):
+        for statement in (*LEARNING, *LEDGER, *CHRONICLE, *FILES, *HOLDINGS):
             self._tables.execute(statement)
 
     @property
@@ -296,6 +298,16 @@ class MemoryStore(KeepsLearning, KeepsLedger):
             learning.enter(self._tables, id_, op.learned)
         elif isinstance(op, Replace):
             learning.touch(self._tables, id_)
+
+    def change_file(self, change: FileChange) -> Changed:
+        with self._learning(write=True) as db:
+            plan = files.plan(db, change, lambda unit: unit in self._rows)
+            if isinstance(plan, Changed):
+                return plan
+            done = plan.carry_out()  # it may refuse; the units of a file never are
+        outcomes = self.commit(plan.ops)
+        check_all(outcomes)
+        return msgspec.structs.replace(done, outcomes=tuple(outcomes))
 
     @contextmanager
     def _learning(self, *, write: bool) -> Iterator[sqlite3.Connection]:
@@ -509,6 +521,7 @@ class MemoryStore(KeepsLearning, KeepsLedger):
         ledger.forget_user(self._tables, user)
         chronicle.forget_user(self._tables, user)
         holdings.forget_user(self._tables, user)
+        files.forget_user(self._tables, user)
         for (of, name), members in self.groups().items():
             if of == "users":
                 self.save_group(of, name, without(user, members))

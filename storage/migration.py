@@ -30,9 +30,9 @@ def to_newest(db: sqlite3.Connection, version: int) -> None:
             for statement in schema.LEARNING:
                 db.execute(statement)
         if found < 6:
-            for statement in (*schema.AGENTS, *schema.LEDGER):
+            for statement in (*schema.AGENTS, *schema.LEDGER, *schema.CHRONICLE, *schema.FILES):
                 db.execute(statement)
-            for statement in (*schema.CHRONICLE, *schema.HOLDINGS):
+            for statement in schema.HOLDINGS:
                 db.execute(statement)
             holdings.count(db)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")

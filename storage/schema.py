@@ -178,6 +178,51 @@ HOLDINGS = (
 ) WITHOUT ROWID""",
 )
 
+FILES = (
+    # space is the key of its audience (MessagePack of two axes, never joined). version is the
+    # current one; bytes are those of all versions that are kept.
+    """CREATE TABLE files (
+    fid      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       TEXT NOT NULL UNIQUE,
+    space    BLOB NOT NULL,
+    path     TEXT NOT NULL,
+    user     TEXT NOT NULL,
+    agent    TEXT NOT NULL,
+    stream   TEXT NOT NULL,
+    writable INTEGER NOT NULL,
+    version  INTEGER NOT NULL,
+    bytes    INTEGER NOT NULL
+)""",
+    "CREATE UNIQUE INDEX files_by_path ON files (space, path)",
+    "CREATE INDEX files_by_owner ON files (user, agent, bytes)",
+    # What makes a version stands in body, or in a file of the content store that is named blob.
+    """CREATE TABLE versions (
+    fid     INTEGER NOT NULL REFERENCES files (fid),
+    version INTEGER NOT NULL,
+    action  TEXT NOT NULL,
+    source  INTEGER NOT NULL,
+    agent   TEXT NOT NULL,
+    user    TEXT NOT NULL,
+    at      INTEGER NOT NULL,
+    reason  TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    hash    BLOB NOT NULL,
+    size    INTEGER NOT NULL,
+    text    INTEGER NOT NULL,
+    blob    TEXT NOT NULL,
+    body    BLOB NOT NULL,
+    PRIMARY KEY (fid, version)
+)""",
+    "CREATE UNIQUE INDEX versions_by_key ON versions (user, agent, key) WHERE key <> ''",
+    "CREATE INDEX versions_by_blob ON versions (blob) WHERE blob <> ''",
+    # The units by which the current version is found.
+    """CREATE TABLE file_units (
+    unit TEXT PRIMARY KEY,
+    fid  INTEGER NOT NULL REFERENCES files (fid)
+) WITHOUT ROWID""",
+    "CREATE INDEX file_units_by_file ON file_units (fid)",
+)
+
 # Numbers that other files may hold (uid, row, tid) are never used again: AUTOINCREMENT.
 MEMORY = (
     # A partition is a key of two axes, in columns of their own and never joined, so that the
@@ -366,9 +411,11 @@ def create(db: sqlite3.Connection) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            single = (META, RECORDS, GRANTS, CONTEXTS)
-            for statement in (*single, *AGENTS, *LEARNING, *LEDGER, *CHRONICLE, *HOLDINGS, *MEMORY):
+            for statement in (META, RECORDS, GRANTS, CONTEXTS):
                 db.execute(statement)
+            for family in (AGENTS, LEARNING, LEDGER, CHRONICLE, FILES, HOLDINGS, MEMORY):
+                for statement in family:
+                    db.execute(statement)
             db.execute(f"PRAGMA application_id = {APPLICATION}")
             db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")

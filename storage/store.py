@@ -24,6 +24,7 @@ from isovist.storage import (
     agents,
     chronicle,
     contexts,
+    files,
     gaps,
     holdings,
     indexing,
@@ -44,6 +45,7 @@ from isovist.storage.commit import Commit
 from isovist.storage.contexts import Ready
 from isovist.storage.dense import Vector
 from isovist.storage.engines import Engine, Job, WholeEngine
+from isovist.storage.filed import KeepsFiles, check_all
 from isovist.storage.holdings import SetLimits
 from isovist.storage.indexed import USUAL, IndexedEngine, Tuning
 from isovist.storage.learned import KeepsLearning
@@ -52,6 +54,7 @@ from isovist.storage.log import Log
 from isovist.storage.reembed import settle_space
 from isovist.storage.snapshot import Readers, Snapshot
 from isovist.syscalls.errors import Errno, KernelError, WorldError
+from isovist.syscalls.file_operations import Changed, FileChange
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import Record
 from isovist.syscalls.operations import (
@@ -84,7 +87,7 @@ class _Batch(msgspec.Struct):
     snapshot: Snapshot | None
 
 
-class Store(KeepsLearning, KeepsLedger):
+class Store(KeepsLearning, KeepsLedger, KeepsFiles):
     """A :class:`~isovist.storage.backend.Backend` in one file.
 
     Invariants: the engine holds exactly the units whose commit was applied, and its snapshot shows
@@ -178,7 +181,9 @@ class Store(KeepsLearning, KeepsLedger):
                 errno, message = _fault(e)
                 return [Outcome(op=op, errno=int(errno), message=message) for op in ops]
 
-    def _commit(self, ops: Sequence[Op], also: Callable[[], None] | None = None) -> list[Outcome]:
+    def _commit(
+        self, ops: Sequence[Op], also: Callable[[list[Outcome]], None] | None = None
+    ) -> list[Outcome]:
         """One transaction, in which ``also`` is done too. ``_lock`` is held."""
         group = Commit(self._db, self._space, self._pids, self._tids)
         # Vectors are derived of a text that is durable: a start makes those that a power cut took
@@ -189,7 +194,7 @@ class Store(KeepsLearning, KeepsLedger):
             if any(isinstance(change.outcome.op, Drop) for change in group.changes):
                 life.drop_noted(self._db)
             if also is not None:
-                also()
+                also(outcomes)
         for partition, pid in group.pids.items():
             self._know(partition, pid)
         if len(self._tids) > _TERMS:
@@ -325,7 +330,7 @@ class Store(KeepsLearning, KeepsLedger):
         with self._lock, self._typed():
             drops = life.drops(self._db, user, receipt, now)
 
-            def also() -> None:
+            def also(_: list[Outcome]) -> None:
                 life.ask(self._db, receipt, now)
                 registers.forget_user(self._db, user, {drop.id for drop in drops})
                 contexts.forget_user(self._db, user)
@@ -333,6 +338,7 @@ class Store(KeepsLearning, KeepsLedger):
                 holdings.forget_user(self._db, user)
                 learning.forget_user(self._db, user)
                 ledger.forget_user(self._db, user)
+                files.forget_user(self._db, user)
 
             return self._commit(drops, also)
 
@@ -499,6 +505,25 @@ class Store(KeepsLearning, KeepsLedger):
         with self._typed():
             return contexts.ids(self._reader)
 
+    def change_file(self, change: FileChange) -> Changed:
+        with self._lock, self._typed():
+            self._keep_log()
+            plan = files.plan(self._db, change, lambda unit: self._version_of(unit) > 0)
+            if isinstance(plan, Changed):
+                return plan
+            done: list[Changed] = []
+
+            def also(outcomes: list[Outcome]) -> None:
+                check_all(outcomes)
+                done.append(plan.carry_out())
+                if change.receipt:
+                    life.ask(self._db, change.receipt, change.at)
+                # Bytes that are in no unit may have gone.
+                life.shed_noted(self._db)
+
+            outcomes = self._commit(plan.ops, also)
+            return msgspec.structs.replace(done[0], outcomes=tuple(outcomes))
+
     @contextmanager
     def _learning(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         if not write:
@@ -522,7 +547,11 @@ class Store(KeepsLearning, KeepsLedger):
         size = sum(path.stat().st_size for path in logs if path.exists())
         with self._typed():
             count, held = contexts.sizes(self._reader)
-            kept = {**learning.sizes(self._reader), **ledger.sizes(self._reader)}
+            kept = {
+                **learning.sizes(self._reader),
+                **ledger.sizes(self._reader),
+                **files.sizes(self._reader),
+            }
         kept |= {"contexts": count, "context_bytes": held}
         return {**self._engine.statistics(), **kept, "bytes": size}
 

@@ -20,6 +20,7 @@ from isovist.syscalls import messages as m
 from isovist.syscalls.client import HANDSHAKE_SECONDS, READ_BYTES
 from isovist.syscalls.effects import AsyncEffectCalls
 from isovist.syscalls.errors import CallerError, Errno, WorldError
+from isovist.syscalls.filing import AsyncFileCalls
 from isovist.syscalls.learn import AsyncLearnCalls
 from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.mail import AsyncMailCalls
@@ -93,7 +94,12 @@ async def serve(line: Line, user: str | None = None) -> AsyncIterator[AsyncClien
 
 
 class AsyncClient(
-    AsyncLearnCalls, AsyncSupervisionCalls, AsyncEffectCalls, AsyncMailCalls, AsyncMountedCalls
+    AsyncLearnCalls,
+    AsyncSupervisionCalls,
+    AsyncEffectCalls,
+    AsyncMailCalls,
+    AsyncMountedCalls,
+    AsyncFileCalls,
 ):
     """A channel to the kernel for the tasks of one trio run; made by :func:`open_client`.
 

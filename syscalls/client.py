@@ -24,6 +24,7 @@ from typing import Generic, Literal, TypeVar, Unpack, cast
 from isovist.syscalls import messages as m
 from isovist.syscalls.effects import EffectCalls
 from isovist.syscalls.errors import CallerError, Errno, WorldError
+from isovist.syscalls.filing import FileCalls
 from isovist.syscalls.learn import LearnCalls
 from isovist.syscalls.locate import Line, locate
 from isovist.syscalls.mail import MailCalls
@@ -92,7 +93,7 @@ def connect(
     return client
 
 
-class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls, MountedCalls):
+class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls, MountedCalls, FileCalls):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from isovist.syscalls.abi import effects, mail, supervision, timers, tools
+from isovist.syscalls.abi import effects, files, mail, supervision, timers, tools
 from isovist.syscalls.abi.base import Call as Call
 from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
@@ -652,6 +652,7 @@ Request = (
     | mail.Request | effects.Request | timers.Request
     | supervision.Request
     | tools.Request
+    | files.Request
 )  # fmt: skip
 
 
@@ -1055,6 +1056,7 @@ AnyReply = (
     | mail.AnyReply | effects.AnyReply | timers.AnyReply
     | supervision.AnyReply
     | tools.AnyReply
+    | files.AnyReply
 )  # fmt: skip
 
 REPLY_OF: dict[type[Call], type[Reply]] = {
@@ -1116,6 +1118,7 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     **supervision.REPLY_OF,
     supervision.Heartbeat: Done,
     **tools.REPLY_OF,
+    **files.REPLY_OF,
 }
 """What each syscall answers with where it does not answer :class:`Failed`."""
 
@@ -1177,5 +1180,6 @@ NAMES: dict[type[Call], str] = {
     **timers.NAMES,
     **supervision.NAMES,
     **tools.NAMES,
+    **files.NAMES,
 }
 """The name of each syscall, as documents, logs and audit records write it."""

@@ -186,6 +186,55 @@ class ChatOptions(ReadOptions, total=False):
     loop: int
 
 
+class FileWriteOptions(CallOptions, total=False):
+    scope: str | None
+    expect: int | None
+    reason: str
+    stream: Stream
+    writable: bool | None
+    key: str
+
+
+class FileOptions(CallOptions, total=False):
+    scope: str
+
+
+class FileReadOptions(FileOptions, total=False):
+    version: int
+    offset: int
+    limit: int
+
+
+class FileListOptions(FileOptions, total=False):
+    prefix: str
+    limit: int
+    after: str
+
+
+class FileRollbackOptions(FileOptions, total=False):
+    expect: int | None
+    reason: str
+    key: str
+
+
+class FileMoveOptions(FileOptions, total=False):
+    to_path: str
+    to_scope: str
+    writable: bool | None
+    expect: int | None
+
+
+class FileFetchOptions(FileOptions, total=False):
+    version: int
+    target: str
+    replace: bool
+
+
+class FileSearchOptions(ReadOptions, total=False):
+    k: int
+    mode: Mode
+
+
 def conversation(prompt: str | Sequence[Message]) -> tuple[Message, ...]:
     """The messages of a chat: a plain text is one turn of the user's.
 

@@ -21,7 +21,7 @@ import msgspec
 
 from isovist.syscalls import errors, manifest, records
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi import effects, mail, supervision, timers, tools
+from isovist.syscalls.abi import effects, files, mail, supervision, timers, tools
 from isovist.syscalls.names import MAX_FRAME, MAX_NAME, MAX_TEXT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
@@ -64,6 +64,9 @@ SHOWN = (
     manifest.Restart,
     supervision.Hidden,
     supervision.Installed,
+    files.FileInfo,
+    files.FileVersion,
+    files.FileHit,
 )
 """The records that requests and replies hold."""
 

@@ -71,7 +71,8 @@ def test_what_is_asked_is_shown_before_anything_is_granted_and_without_a_kernel(
         "shown",
         'users = ["ana", "*"]\npublish = ["agent"]\nmail = ["plan"]\nchildren = 2\n'
         'heartbeat = 3.0\n[restart]\npolicy = "on-failure"\n[[mounts]]\npath = "data"\n'
-        '[[tools]]\nname = "files.read"\narguments = { path = "notes/*" }\n[quotas]\nunits = 5000\n',
+        '[[tools]]\nname = "files.read"\narguments = { path = "notes/*" }\n'
+        "[quotas]\nunits = 5000\n",
     )
     said = shell("agent", "inspect", str(folder)).out
     for words in (

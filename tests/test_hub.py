@@ -55,7 +55,9 @@ def desk() -> Iterator[Desk]:
 
 
 @pytest.mark.promise("fair.progress")
-async def test_who_asks_little_waits_for_one_turn_of_others_however_many_ask_much(desk: Desk) -> None:
+async def test_who_asks_little_waits_for_one_turn_of_others_however_many_ask_much(
+    desk: Desk,
+) -> None:
     good, writer = desk.open()
     for _ in range(FLOODS):
         os.write(desk.open()[1], pack(1, PING) * MANY)
@@ -85,7 +87,9 @@ async def test_who_asks_much_has_its_turns_in_order(desk: Desk) -> None:
 
 @pytest.mark.promise("kernel.survives")
 @pytest.mark.parametrize("more", [0, 1])
-async def test_a_dead_process_whose_last_words_broke_the_rules_ends_alone(desk: Desk, more: int) -> None:
+async def test_a_dead_process_whose_last_words_broke_the_rules_ends_alone(
+    desk: Desk, more: int
+) -> None:
     """Its channel ends while what it left is served; its descriptors are then somebody else's."""
     dead, writer = desk.open()
     desk.fatal.add(dead.number)

@@ -226,7 +226,8 @@ def test_a_file_of_schema_3_gets_its_contexts(tmp_path: Path) -> None:
         store.restore()
         write(store, put(1, "Ana drinks tea"))
     db = sqlite3.connect(tmp_path / "isovist.db")
-    for table in ("contexts", "submissions", "entries", "origins", "consents"):
+    newer = ("contexts", "submissions", "entries", "origins", "consents")
+    for table in (*newer, "file_units", "versions", "files"):
         db.execute(f"DROP TABLE {table}")
     db.execute("PRAGMA user_version = 3")
     db.commit()

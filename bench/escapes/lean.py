@@ -30,7 +30,8 @@ def look() -> None:
     libc.malloc.restype = ctypes.c_void_p
     for size in (24, 500, 5000, 100_000):
         starts.add(libc.malloc(size) >> 12)
-    for thing in (b"x" * 3000, "y" * 700, {}, os):
+    things: tuple[object, ...] = (b"x" * 3000, "y" * 700, {}, os)
+    for thing in things:
         starts.add(id(thing) >> 12)
     seen: set[int] = set()
     for start in starts:

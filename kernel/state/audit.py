@@ -14,6 +14,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi.files import FileSearch
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import check_name
 from isovist.syscalls.operations import Candidate
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 AUDITED = (
     m.Search | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch | m.FullContext
-    | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.LearnLessons
+    | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.LearnLessons | FileSearch
 )  # fmt: skip
 """Syscalls that leave a record."""
 

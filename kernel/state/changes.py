@@ -18,6 +18,7 @@ from isovist.kernel.state.views import whereabouts
 from isovist.syscalls import messages as m
 from isovist.syscalls import operations as ops
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError
+from isovist.syscalls.file_operations import file_of
 from isovist.syscalls.names import LAST_VERSION, check_text, check_time, dropped
 from isovist.syscalls.operations import Candidate, Op, ReadQuery
 from isovist.syscalls.records import Reader
@@ -83,6 +84,9 @@ class Changes:
             raise not_found()
         found = candidates[0]
         if (found.owner_user, found.owner_agent) == (call.resolved.user, call.agent):
+            if file_of(found.hit.unit):
+                why = "the unit is a file's: file.write, file.move and file.delete change it"
+                raise CallerError(why, field="id")
             return found
         # Whoever has left a group since the question was asked sees nothing of it any more, and
         # nobody but its owner anything of what has expired.

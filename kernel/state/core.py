@@ -27,6 +27,7 @@ from isovist.kernel.state.drivers import Drivers, ModelConfig
 from isovist.kernel.state.effects import Effects
 from isovist.kernel.state.entries import Entries
 from isovist.kernel.state.exports import Exports
+from isovist.kernel.state.files import Files
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
 from isovist.kernel.state.identities import Identities
@@ -55,6 +56,7 @@ from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.abi.tools import ToolsCall
 from isovist.syscalls.codec import failed
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
+from isovist.syscalls.file_operations import USUAL, Bounds
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.names import MAX_FRAME, MAX_TEXT
 from isovist.syscalls.operations import Put, Restored
@@ -124,6 +126,7 @@ class State:
         permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
         approvals: Mapping[str, Approval] | None = None,
         tool_servers: Sequence[ServerConfig] = (),
+        files: Bounds = USUAL,
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -160,7 +163,9 @@ class State:
         self.lessons = Lessons(self, learning or Learning(), unlearned, consents or {})
         self.entries = Entries(self)
         self.reviewing = Reviewing(self, unreviewed)
+        self.files = Files(self, files)
         self.memory.readings |= {
+            **self.files.readings(),
             **self.entries.readings(),
             **self.recall.readings(),
             **self.forgetting.readings(),
@@ -204,6 +209,7 @@ class State:
             **self.effects.syscalls(),
             **self.mail.syscalls(),
             **self.timers.syscalls(),
+            **self.files.syscalls(),
             **self.lessons.syscalls(),
             **self.entries.syscalls(),
             **self.reviewing.syscalls(),
@@ -228,6 +234,7 @@ class State:
             **self.chats.events(),
             **self.contexts.events(),
             **self.ledger.events(),
+            **self.files.events(),
             **self.lessons.events(),
             **self.entries.events(),
             **self.reviewing.events(),
@@ -553,6 +560,7 @@ class State:
 
     def _work_failed(self, event: ev.WorkFailed) -> None:
         self.contexts.answered(event.key)
+        self.files.answered(event.key)
         self.lessons.answered(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
@@ -608,6 +616,7 @@ class State:
             self.effects.validate()
             self.mail.validate()
             self.timers.validate()
+            self.files.validate()
             self.lessons.validate()
             self.reviewing.validate()
             self.drivers.validate()

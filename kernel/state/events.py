@@ -11,12 +11,15 @@ import msgspec
 from isovist.kernel.state.lessons import Known, Operation, Planned, Proposed
 from isovist.kernel.state.toolwords import Answer, MountedTool
 from isovist.syscalls import operations as ops
+from isovist.syscalls.abi.files import FileInfo, FileVersion
+from isovist.syscalls.file_operations import Changed, Content, HeldFile
 from isovist.syscalls.messages import Record, Request
 from isovist.syscalls.operations import Candidate, Context, Outcome, Receipt, Selection
 from isovist.syscalls.records import (
     Logprob,
     ModelLoad,
     Origin,
+    Partition,
     SavedContext,
     Stream,
     Submission,
@@ -215,6 +218,59 @@ class ContextKept(Event, frozen=True, kw_only=True, gc=False):
 
     key: int
     tokens: int
+
+
+class ContentReady(Event, frozen=True, kw_only=True, gc=False):
+    """The bytes of a version are at hand, durable where they stand in a file of their own.
+    ``texts`` are those by which it is to be found, of ``indexed`` bytes of its text. ``seen`` is
+    the file (id, version) that they were read from, where they were, and ``source`` their own
+    version."""
+
+    number: int
+    content: Content
+    texts: tuple[str, ...]
+    indexed: int
+    seen: tuple[str, int] | None = None
+
+
+class FileChanged(Event, frozen=True, kw_only=True, gc=False):
+    """A change of a file is durable, and what it did to units can be searched."""
+
+    number: int
+    changed: Changed
+
+
+class FileFailed(Event, frozen=True, kw_only=True, gc=False):
+    """A change of a file came to nothing."""
+
+    number: int
+    errno: int
+    message: str
+    field: str = ""
+
+
+class FileFound(Event, frozen=True, kw_only=True, gc=False):
+    """A version, or ``None``: its bytes from the asked one on are in ``body``, or it was written
+    out."""
+
+    key: int
+    held: HeldFile | None
+    body: bytes = b""
+
+
+class FilesListed(Event, frozen=True, kw_only=True, gc=False):
+    """A page of files; ``last`` is the last one where more come."""
+
+    key: int
+    files: tuple[FileInfo, ...]
+    last: tuple[Partition, str] | None
+
+
+class FileLogged(Event, frozen=True, kw_only=True, gc=False):
+    """A file and its versions, or ``None``."""
+
+    key: int
+    found: tuple[FileInfo, tuple[FileVersion, ...]] | None
 
 
 class LearnerUp(Event, frozen=True, kw_only=True, gc=False):

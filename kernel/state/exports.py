@@ -21,6 +21,7 @@ from isovist.kernel.state.views import everything
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.exchange import GrantLine, GroupLine, Line, read, write, write_grant
+from isovist.syscalls.file_operations import file_of
 from isovist.syscalls.names import check_name
 from isovist.syscalls.operations import (
     Candidate,
@@ -154,7 +155,12 @@ class Exports:
         request, selection = call.request, call.selection
         if not isinstance(request, m.Export):
             raise KernelError("not an export", story=call.told())
-        shown = [c for c in selection.candidates if request.name in ("", c.owner_user)]
+        # A file is more than its units: it is taken along by file.fetch.
+        shown = [
+            c
+            for c in selection.candidates
+            if request.name in ("", c.owner_user) and not file_of(c.hit.unit)
+        ]
         lines = tuple(map(write, shown))
         if request.name:
             lines += self._named(request.name, shown)
@@ -240,6 +246,8 @@ class Exports:
     ) -> None:
         try:
             if isinstance(line, Line):
+                if line.kind == "file" and "file" in line.meta:
+                    raise CallerError("a unit of a file is stored by file.write alone")
                 unknown = self._state.groups.unknown(line.partition)
                 if unknown:
                     raise CallerError(f"there is no {unknown}; make it first")

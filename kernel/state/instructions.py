@@ -7,11 +7,12 @@ from typing import Literal
 import msgspec
 
 from isovist.kernel.state.lessons import Planned
+from isovist.syscalls.file_operations import FileChange
 from isovist.syscalls.ledger import Entry, Question
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.messages import AnyReply, LearnSubmit, Record
 from isovist.syscalls.operations import Context, Op, Query, Selection
-from isovist.syscalls.records import Message, Stream, Submission, Tool, ToolRule, View
+from isovist.syscalls.records import Message, Partition, Stream, Submission, Tool, ToolRule, View
 
 
 class Instruction(msgspec.Struct, frozen=True, gc=False):
@@ -405,6 +406,81 @@ class Restore(Instruction, frozen=True, gc=False):
     model: str
     context: Context
     owner: str
+
+
+class GetContent(Instruction, frozen=True, gc=False):
+    """Have the bytes of a new version at hand, for change ``number``: ``body``; or what lies in the
+    workspace folder of ``agent`` under ``file``; or a version of a file of the ``view``, (space,
+    path, version), which stand as they are. Send ``ContentReady`` or ``FileFailed``."""
+
+    number: int
+    agent: str
+    user: str
+    path: str
+    body: bytes | None = None
+    file: str = ""
+    view: View | None = None
+    kept: tuple[Partition, str, int] | None = None
+
+
+class DropContent(Instruction, frozen=True, gc=False):
+    """Nobody waits any more for the bytes of change ``number``."""
+
+    number: int
+
+
+class ChangeFile(Instruction, frozen=True, gc=False):
+    """Make a change of a file durable; send ``FileChanged`` or ``FileFailed``."""
+
+    number: int
+    change: FileChange
+
+
+class ReadFile(Instruction, frozen=True, gc=False):
+    """Read at most ``limit`` bytes of a version, ``offset`` bytes in; send ``FileFound``."""
+
+    key: int
+    agent: str
+    view: View
+    space: Partition
+    path: str
+    version: int
+    offset: int
+    limit: int
+
+
+class FetchFile(Instruction, frozen=True, gc=False):
+    """Write a version out into the workspace folder of ``agent``, as ``target``; send
+    ``FileFound``."""
+
+    key: int
+    agent: str
+    view: View
+    space: Partition
+    path: str
+    version: int
+    target: str
+    replace: bool
+
+
+class ListFiles(Instruction, frozen=True, gc=False):
+    """Find a page of files of these spaces of the view; send ``FilesListed``."""
+
+    key: int
+    view: View
+    spaces: tuple[Partition, ...]
+    prefix: str
+    after: tuple[Partition, str] | None
+    limit: int
+
+
+class LogFile(Instruction, frozen=True, gc=False):
+    """Find a file of the view and its versions; send ``FileLogged``."""
+
+    key: int
+    view: View
+    space: Partition
+    path: str
 
 
 class FileSubmission(Instruction, frozen=True, gc=False):

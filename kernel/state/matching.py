@@ -17,6 +17,7 @@ from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.memory import MAX_QUERY, check_span, compact
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, error
+from isovist.syscalls.file_operations import file_of
 from isovist.syscalls.names import check_kinds, check_name, check_text, check_time
 from isovist.syscalls.operations import Candidate, Drop, MatchQuery, Outcome, Query
 
@@ -94,6 +95,8 @@ class Matching:
             raise KernelError(f"{call.name} matches nothing", story=call.told())
         shown = range(request.offset, request.offset + request.limit)
         for candidate in call.selection.candidates:
+            if file_of(candidate.hit.unit):
+                continue  # a file goes whole, by file.delete
             call.found.append(_slim(candidate, show=len(call.found) in shown))
         if call.selection.next and len(call.found) <= MOST:
             self._state.memory.ask(call, self.query(call, self._state.calendar()))

@@ -8,7 +8,7 @@ beyond its length.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -19,6 +19,7 @@ from isovist.kernel.state.calls import Call, Step
 from isovist.kernel.state.changes import not_found
 from isovist.kernel.state.lessons import LEARNER
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi.files import FileSearch
 from isovist.syscalls.errors import CallerError, Errno, KernelError, error
 from isovist.syscalls.names import (
     check_barrier,
@@ -64,7 +65,7 @@ MAX_QUERY = 8 * 1024
 Reads = (
     m.Search | m.Read | m.MemoryList | m.Chat | m.MemorySearch | m.MemoryRead | m.SessionSearch
     | m.FullContext | m.MemoryFiles | m.Prefetch | m.ForgetMatching | m.ViewOf
-    | m.LearnLessons | m.LearnList
+    | m.LearnLessons | m.LearnList | FileSearch
 )  # fmt: skip
 """Requests that read units, and wait at the barrier before."""
 CHOOSY = m.Search | m.Chat | m.Prefetch | m.LearnLessons
@@ -114,6 +115,8 @@ class Memory:
 
     def _remember(self, channel: Channel, frame: int, request: m.Remember) -> None:
         check_kinds((request.kind,), "kind")
+        if request.kind == "file":
+            raise CallerError("kind: what is of kind file is stored by file.write", field="kind")
         if request.session:
             check_name(request.session, "session")
         if request.supersedes:
@@ -251,6 +254,21 @@ class Memory:
                     secrets=outcome.secrets,
                 ),
             )
+
+    def take(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of units that changed with something else, in one transaction: those that
+        left are owed no vectors, those that came are found by their words."""
+        for outcome in outcomes:
+            op = outcome.op
+            if isinstance(op, Drop):
+                self._state.barrier.removed(op.partition, op.id)
+            else:
+                self._written(outcome)
+
+    def show(self, partition: Partition, seq: int, legs: tuple[Leg, ...]) -> None:
+        """Number ``seq`` is visible in ``legs``, or void."""
+        for key in self._state.barrier.show(partition, seq, legs):
+            self._leave_barrier(self._state.calls[key])
 
     def _written(self, outcome: Outcome) -> None:
         """Note which write owes the vectors of its unit from now on. ``Expire`` changes nothing
