@@ -22,6 +22,7 @@ BENCHES = {
     "crosslearn": "whether lessons reach whom they help, and nobody whom they expose",
     "escape": "whether a hostile agent gets out of its process, by any of some hundred ways",
     "erase": "whether what was forgotten has left every file and index",
+    "files": "whether files with versions are what a plain model of them says, through kills",
     "govern": "whether what may be known is found and nothing else: three public sets",
     "learners": "whether what learns runs with a model through a kernel, whatever that answers",
     "noninterference": "whether anything outside a reader's view shows in a reply",

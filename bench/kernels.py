@@ -23,10 +23,12 @@ from bench.report import CannotRun
 from isovist.storage.indexed import Tuning
 from isovist.syscalls.client import Client, connect
 from isovist.syscalls.errors import IsovistError
+from isovist.syscalls.file_operations import Bounds
 
 SECONDS = 60
 """Far more than an answer takes: only a hang gets there."""
 TUNING = Tuning(crossover=64, delta=24, narrow=64, room=1 << 20)
+BOUNDS = Bounds(versions=6)
 QUIET_S, LONGEST_S = 0.05, 0.2
 """Seconds after which the store is scrubbed; see :mod:`isovist.kernel.forgetting`."""
 
@@ -110,7 +112,7 @@ def main(state: str, embedder: str, model: str) -> int:
     from isovist.kernel import config, kernel
     from isovist.kernel.cli import serve
 
-    settings = config.Settings(embedder=embedder, model=model)
+    settings = config.Settings(embedder=embedder, model=model, files=BOUNDS)
     loaded = msgspec.structs.replace(config.load("", Path(state)), settings=settings)
     for _ in sys.stdin:
         pid = os.fork()

@@ -18,6 +18,7 @@ from isovist.scheduler.choice import DEFAULT, POLICIES
 from isovist.scheduler.policy import PRIORITIES
 from isovist.scheduler.quota import Limit
 from isovist.syscalls.errors import CallerError
+from isovist.syscalls.file_operations import USUAL, Bounds
 from isovist.syscalls.names import check_name
 from isovist.syscalls.records import SCOPES
 
@@ -64,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     named; 0 (it can neither fork nor execute) where nothing is said."""
 
     learn: Learning = Learning()
+    files: Bounds = USUAL
     """How lessons are made of finished attempts."""
     tools: dict[str, ToolSettings] = {}
     """Tool servers by the names that they have here."""
@@ -178,6 +180,7 @@ def load(name: str = "", state: Path | None = None) -> Config:
             raise CallerError(f"{where}: {e.message}", field=e.field) from None
     _check_scheduling(settings, str(where))
     _check_learning(settings.learn, str(where))
+    _check_files(settings.files, str(where))
     return Config(
         name=name,
         state=folder.resolve(),
@@ -217,6 +220,12 @@ def _check_learning(learn: Learning, file: str) -> None:
         )
     if learn.review_after < 0:
         raise CallerError(f"{file}: learn.review_after must be 0 or more", field="learn")
+
+
+def _check_files(bounds: Bounds, file: str) -> None:
+    for name in ("versions", "space", "owner", "files"):
+        if not 1 <= getattr(bounds, name) <= 1 << 50:
+            raise CallerError(f"{file}: files.{name} must be 1 to {1 << 50}", field="files")
 
 
 def default_models() -> Path:

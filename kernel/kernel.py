@@ -369,6 +369,7 @@ class Kernel:
             next_time=next_time,
             tool_servers=[tool.server(name) for name, tool in self.config.settings.tools.items()],
             unreviewed=self.store.statistics()["entries_fresh"],
+            files=self.config.settings.files,
         )
         forgetting.begin()
         self._nursery.start_soon(self.embedding.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -58,14 +58,13 @@ class Writer:
             self._queue.append(_Job(work, then))
             self._filled.notify()
 
-    def collect(self) -> list[list[Outcome]]:
+    def collect(self) -> Iterator[list[Outcome]]:
         """The outcomes of each commit, in order; in their place among the commits the ``then`` of
-        finished jobs is called."""
+        finished jobs is called, so take in each commit before asking for the next."""
         try:
             os.eventfd_read(self.wake_fd)
         except BlockingIOError:
-            return []
-        commits: list[list[Outcome]] = []
+            return
         while self._done:
             done = self._done.popleft()
             if isinstance(done, _Job):
@@ -78,8 +77,7 @@ class Writer:
                 else:
                     outcomes.append(one)
             if outcomes:
-                commits.append(outcomes)
-        return commits
+                yield outcomes
 
     def close(self) -> None:
         """Finish what is queued, then end the thread."""

@@ -528,7 +528,8 @@ class Files:
             raise CallerError("k must be 1 to 50", field="k")
         check_barrier(request.barrier_ms)
         memory = self._state.memory
-        memory.hold(memory.enter(channel, frame, request), "both", request.barrier_ms)
+        wait: m.Wait = "lexical" if request.mode == "bm25" else "both"
+        memory.hold(memory.enter(channel, frame, request), wait, request.barrier_ms)
 
     def query(self, call: Call, now: int) -> Query:
         request = call.request
