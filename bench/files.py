@@ -168,8 +168,17 @@ class Play:
 
     def _request(self, step: Step) -> Any:
         """The request that a step makes. What is put lies in the workspace then."""
-        named = {"path": step.path, "scope": step.scope, "user": step.user, "expect": step.expect}
-        made = {"reason": step.reason, "stream": step.stream, "writable": step.writable}
+        named: dict[str, Any] = {
+            "path": step.path,
+            "scope": step.scope,
+            "user": step.user,
+            "expect": step.expect,
+        }
+        made: dict[str, Any] = {
+            "reason": step.reason,
+            "stream": step.stream,
+            "writable": step.writable,
+        }
         match step.what:
             case "write":
                 return f.FileWrite(**named, **made, body=step.body)
@@ -181,7 +190,7 @@ class Play:
             case "rollback":
                 return f.FileRollback(**named, version=step.version, reason=step.reason)
             case "move":
-                to = {"to_scope": step.to_scope, "to_path": step.to_path}
+                to: dict[str, Any] = {"to_scope": step.to_scope, "to_path": step.to_path}
                 return f.FileMove(**named, **to, writable=step.writable)
             case _:
                 return f.FileDelete(**named)
