@@ -334,6 +334,16 @@ class Files:
             parts=tuple(parts),
         )
         work.change = change
+        if change.what == "delete" or work.to != change.space:
+            # Before it is done. A path may be anybody's words, so the line has none.
+            kind = "file.delete" if change.what == "delete" else "file.share"
+            self._state.chronicle.note(
+                kind,
+                change.agent,
+                f"{change.space.scope}#{seq}",
+                users=(change.user,),
+                to="" if change.what == "delete" else work.to.scope,
+            )
         self._state.emit(ins.ChangeFile(number, change))
 
     def _put(self, to: Partition, seq: int, text: str, change: FileChange) -> Put:
@@ -366,13 +376,8 @@ class Files:
         # Visible first, then acknowledged: whoever hears of the write can already find it.
         for number in work.numbers:
             self._state.memory.show(*number, ("lexical",) if number in lacking else LEGS)
-        who = work.who.agent
         if change.what == "delete":
-            self._state.chronicle.note("file.delete", who, changed.id, versions=changed.versions)
             self._state.forgetting.left(o.id for o in changed.outcomes)
-        elif change.what == "move" and work.to != change.space:
-            scope = work.to.scope
-            self._state.chronicle.note("file.share", who, changed.id, scope=scope)
         if work.then is not None:
             work.then(_stored(work, changed))
             return
