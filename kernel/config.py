@@ -65,8 +65,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     named; 0 (it can neither fork nor execute) where nothing is said."""
 
     learn: Learning = Learning()
-    files: Bounds = USUAL
     """How lessons are made of finished attempts."""
+    files: Bounds = USUAL
+    """How much is kept of files."""
     tools: dict[str, ToolSettings] = {}
     """Tool servers by the names that they have here."""
 
@@ -111,8 +112,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def files(self) -> Path:
-        """Where longer versions of files lie. The kernel alone reads it."""
-        return self.state / "files"
+        """Where longer versions of files lie, beside the store as they do beside a backup. The
+        kernel alone reads it."""
+        return self.database.with_name(f"{self.database.name}.files")
 
     @property
     def workspaces(self) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import structlog
 import trio
 
 from isovist.kernel import beneath, contents
+from isovist.kernel.confinement.workspace import prepare
 from isovist.kernel.log import where
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
@@ -27,7 +27,6 @@ from isovist.storage.backend import Backend
 from isovist.syscalls.abi.files import MAX_FILE
 from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelError, WorldError
 from isovist.syscalls.file_operations import Changed, Content, HeldFile
-from isovist.syscalls.files import file_name
 from isovist.syscalls.operations import Outcome
 
 log = structlog.get_logger()
@@ -41,10 +40,10 @@ _FULL = (Errno.ENOSPC, Errno.EDQUOT)
 class Files:
     """Carries out ``GetContent`` to ``LogFile``.
 
-    ``folder`` is the content store, ``workspaces`` holds a folder an agent. ``show`` makes what
-    changed in units visible; ``first`` queues a piece of work behind the writes that are durable
-    already. Invariant: ``_making`` names all files of the content store that are written, or whose
-    row is on its way.
+    ``store_folder`` is the content store, ``workspaces`` holds a folder an agent. ``show`` makes
+    what changed in units visible; ``first`` queues a piece of work behind the writes that are
+    durable already. Invariant: ``_making`` names all files of the content store that are written,
+    or whose row is on its way.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Files:
         store: Backend,
         writer: Writer,
         nursery: trio.Nursery,
-        folder: Path,
+        store_folder: Path,
         workspaces: Path,
         *,
         now: Callable[[], int],
@@ -62,7 +61,7 @@ class Files:
         show: Callable[[Sequence[Outcome]], None],
     ) -> None:
         self._store, self._writer, self._nursery = store, writer, nursery
-        self._folder, self._workspaces = folder, workspaces
+        self._folder, self._workspaces = store_folder, workspaces
         self._now, self._dispatch, self._fail = now, dispatch, fail
         self._first, self._show = first, show
         self._making: dict[int, str] = {}
@@ -270,15 +269,7 @@ class Files:
             return await trio.to_thread.run_sync(work, limiter=trio.CapacityLimiter(1))
 
     def _workspace(self, agent: str) -> Path:
-        return workspace(self._workspaces, agent)
-
-
-def workspace(workspaces: Path, agent: str) -> Path:
-    """The folder of ``agent``, made where it is missing."""
-    path = workspaces / file_name(agent)
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700, parents=True)
-    return path
+        return prepare(self._workspaces, agent)
 
 
 def _typed(e: Exception) -> IsovistError:

@@ -15,7 +15,8 @@ from kernel_helpers import short_folder
 ROOT = Path(__file__).parent.parent
 README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
 LEARNING = ROOT / "docs" / "learning.md"
-SHOWN_ELSEWHERE = {"learning_agent.py"}
+FILES = ROOT / "docs" / "files.md"
+SHOWN_ELSEWHERE = {"files_agent.py", "learning_agent.py"}
 """Examples that take other words than a question, and are run by a test of their page."""
 
 
@@ -102,6 +103,18 @@ def test_the_page_on_learning_works_as_shown() -> None:
     assert "nothing is known yet" in before
     assert "decimal comma" in after
     assert "2026-11-30" in after
+
+
+def test_the_page_on_files_works_as_shown() -> None:
+    (example,) = blocks("python", FILES)
+    where, _, text = example.partition("\n")
+    assert text == (ROOT / where.removeprefix("# ")).read_text()
+    (commands,) = blocks("sh", FILES)
+    said = run_as_shown(commands)
+    assert "[('notes/plan.md', 2)]" in said
+    assert "The locker is number 4417.\n3 rollback it it was right\n2 write it" in said
+    assert "rollback of 2" in said
+    assert "deleted: 4 versions" in said
 
 
 @pytest.mark.parametrize(

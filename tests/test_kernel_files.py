@@ -12,8 +12,10 @@ import trio
 from kernel_helpers import client, running, short_folder
 
 from isovist.kernel import contents
+from isovist.kernel.confinement.workspace import prepare as workspace
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.state.files import AT_ONCE
+from isovist.storage.backup import backup
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import files as f
 from isovist.syscalls.aio import AsyncClient
@@ -96,7 +98,7 @@ async def test_a_name_is_found_also_of_what_is_no_text_and_by_meaning() -> None:
                 assert await paths(k, "quay") == [("photos/quay.png", "pair", 1)]
                 # A long text has several units, of which the file is one hit.
                 lines = b"".join(b"line %d of the long story\n" % n for n in range(9000))
-                (root := kernel.config.workspaces / "mail").mkdir(parents=True)
+                root = workspace(kernel.config.workspaces, "mail")
                 (root / "story.txt").write_bytes(lines)
                 put = await k.file_put("story.txt")
                 assert (put.size, put.indexed) == (len(lines), len(lines))
@@ -346,7 +348,7 @@ async def test_a_long_version_outlives_a_restart_and_orphans_do_not() -> None:
             await granted(kernel)
             async with client(kernel, "mail", user="ana") as k:
                 await k.file_write("a", data)
-        files = Path(folder) / "files"
+        files = Path(folder) / "isovist.db.files"
         (kept,) = os.listdir(files)
         (files / ("0" * 32)).write_bytes(b"an orphan")
         async with running(Path(folder)) as kernel:
@@ -405,3 +407,28 @@ async def test_who_asks_too_much_at_once_is_told() -> None:
                 assert len(ends) >= AT_ONCE
                 assert refusals <= {Errno.EAGAIN}
                 await refused(k.file_write("f", bytes(f.MAX_CONTENT + 1)), Errno.EMSGSIZE)
+
+
+async def test_a_backup_holds_files_and_all_their_versions() -> None:
+    long = os.urandom(contents.INLINE + 1)
+    with short_folder() as folder:
+        copy = Path(folder) / "copy.db"
+        async with running(Path(folder) / "one") as kernel:
+            await granted(kernel)
+            async with client(kernel, "mail", user="ana") as k:
+                await k.file_write("a", long)
+                await k.file_write("a", "the parrot")
+            async with client(kernel, "operator", operator=True) as k:
+                done = await k.backup(str(copy))
+                assert done.bytes > copy.stat().st_size + len(long) - 1
+                await refused(k.backup(str(copy)), Errno.EEXIST)
+            async with client(kernel, "mail", user="ana") as k:
+                await k.file_delete("a")
+        (Path(folder) / "two").mkdir()
+        assert backup(copy, Path(folder) / "two" / "isovist.db") == done.bytes
+        async with (
+            running(Path(folder) / "two") as kernel,
+            client(kernel, "mail", user="ana") as k,
+        ):
+            assert (await k.file_read("a", version=1)).body == long
+            assert await paths(k, "parrot") == [("a", "pair", 2)]

@@ -13,6 +13,8 @@ from isovist.kernel.cli.agent import agent as agents
 from isovist.kernel.cli.audit import COMMANDS as AUDIT_COMMANDS
 from isovist.kernel.cli.audit import audit
 from isovist.kernel.cli.common import Common, Problem
+from isovist.kernel.cli.files import COMMANDS as FILE_COMMANDS
+from isovist.kernel.cli.files import files
 from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
 from isovist.kernel.cli.learn import learn
 
@@ -60,6 +62,7 @@ context = App(name="context", help="The conversations that a user and an agent k
 app.command(model)
 app.command(context)
 app.command(learn)
+app.command(files)
 app.command(audit)
 app.command(agents)
 
@@ -72,6 +75,7 @@ COMMANDS = frozenset(
      "restore", "model ls", "top", "schedule", "context", "context ls", "context drop"}
     | {"pause", "continue", "terminate", "priority", "distrust"}
     | AGENT_COMMANDS
+    | FILE_COMMANDS
     | AUDIT_COMMANDS
     | LEARN_COMMANDS
 )  # fmt: skip

@@ -156,6 +156,10 @@ def restore(common: Common, path: Path) -> int:
                 "restore into another folder with --state, or move that one away",
                 errno="EEXIST",
             )
+        from isovist.storage.backup import contents
+
+        if (long := contents(database)).is_dir() and not any(long.iterdir()):
+            long.rmdir()  # a start left it, and the store is gone
         for left in ("-wal", "-shm"):
             # Of a store that somebody removed: it must not be taken for this one's.
             with suppress(FileNotFoundError):
