@@ -14,8 +14,9 @@ from isovist.kernel.cli.common import Common, Problem, attach
 from isovist.kernel.cli.show import emit, moment, note, safe, say, table
 
 if TYPE_CHECKING:
-    from isovist.syscalls.abi.files import FileStored
+    from isovist.syscalls.abi.files import FileInfo, FileStored
     from isovist.syscalls.client import Client
+    from isovist.syscalls.records import Stream
 
 DEFAULTS = Common()
 Name = Annotated[str, Parameter()]
@@ -52,7 +53,7 @@ def ls(
     scope
         Of one space alone: pair, user, agent, global, or two axes.
     """
-    found = []
+    found: list[FileInfo] = []
     with attach(common, agent, user) as kernel:
         after = ""
         while True:
@@ -151,7 +152,7 @@ def put(
     path = path or source.name
     with attach(common, agent, user) as kernel, source.open("rb") as file:
         body = file.read(MAX_CONTENT + 1)
-        stream = "reusable" if reusable else "protected"
+        stream: Stream = "reusable" if reusable else "protected"
         if len(body) <= MAX_CONTENT:
             stored = kernel.file_write(
                 path, body, scope=scope, reason=reason, expect=expect, stream=stream
