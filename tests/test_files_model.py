@@ -178,9 +178,11 @@ class Histories(RuleBasedStateMachine):
             for word in WORDS:
                 query = SearchQuery(text=word, k=100, mode="bm25", now=1, kinds=("file",))
                 hits = self.store.select(view, query).candidates
-                assert {(c.partition.scope, c.hit.unit.meta["path"]) for c in hits} == {
-                    key for key, file in seen.items() if file.current.body == word.encode()
-                }
+                found = {(c.partition.scope, c.hit.unit.meta["path"]) for c in hits}
+                holds = {key for key, file in seen.items() if file.current.body == word.encode()}
+                # A search shows one of several units of the same text: here, of the same path.
+                assert found <= holds
+                assert {path for _, path in found} == {path for _, path in holds}
 
 
 def test_stores_are_what_the_model_says(tmp_path: Path) -> None:
