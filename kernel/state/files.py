@@ -36,7 +36,7 @@ from isovist.syscalls.records import LEGS, Partition, Reader, View, partition_of
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
 
-AT_ONCE = 16
+AT_ONCE = 8
 """Changes of files, and as many reads, of one channel that may be under way."""
 WIDEN, MOST_UNITS = 4, 200
 """A search for k files takes so many times as many units, since a long file has several."""
