@@ -8,6 +8,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -21,8 +22,13 @@ _syscall.restype = ctypes.c_long
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
+_MS_REC, _MS_SLAVE = 1 << 14, 1 << 19
+_OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same on all machines
+_OPEN_TREE_CLONE, _AT_RECURSIVE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 0x8000, 4
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWIPC = 0x08000000
 
@@ -97,6 +103,49 @@ def _unshare(flags: int) -> None:
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+
+
+def open_place(path: str) -> int:
+    """A descriptor that stands for the file or folder at ``path`` and opens nothing; of a high
+    number, so that those that a child is given at low ones do not replace it."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
+    finally:
+        os.close(fd)
+
+
+def unshare_mounts() -> None:
+    """Give this process a mount namespace of its own: what is mounted here is seen nowhere else."""
+    _check(_libc.unshare(_CLONE_NEWNS), "unshare")
+    _mount(b"none", b"/", b"", _MS_REC | _MS_SLAVE, b"")
+
+
+def mount_empty(folder: str) -> None:
+    """Cover ``folder`` with an empty one, in memory, that is this user's."""
+    options = b"size=64k,nr_inodes=1k,mode=755"
+    _mount(b"none", os.fsencode(folder), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, options)
+
+
+def _mount(source: bytes, target: bytes, kind: bytes, flags: int, options: bytes) -> None:
+    _check(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options), "mount")
+
+
+def clone_tree(folder: int, path: str) -> int:
+    """A descriptor of what lies at ``path`` below the open ``folder``, with all that is mounted in
+    it, to be placed elsewhere."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    return syscall(_OPEN_TREE, folder, ctypes.addressof(name), flags, call="open_tree")
+
+
+def place_tree(tree: int, target: str) -> None:
+    """Mount what :func:`clone_tree` gave on ``target``."""
+    name, empty = ctypes.create_string_buffer(os.fsencode(target)), ctypes.create_string_buffer(1)
+    syscall(
+        _MOVE_MOUNT, tree, ctypes.addressof(empty), -100, ctypes.addressof(name),
+        _MOVE_MOUNT_F_EMPTY_PATH, call="move_mount",
+    )  # fmt: skip
 
 
 class Namespace:

@@ -272,6 +272,7 @@ class Spawner:
             if self._group is None:
                 self._group = cgroups.create()
             options += ["confined", *(f"cgroup={folder}" for folder in self._group.folders)]
+            options += [f"cover={folder}" for folder in self._confinement.private]
         return options
 
     async def _fork(

@@ -1,6 +1,6 @@
 """The process that agents are forked from.
 
-``python -m isovist.kernel.zygote FD [group] [confined] [cgroup=FOLDER…]``
+``python -m isovist.kernel.zygote FD [group] [confined] [cgroup=FOLDER…] [cover=FOLDER…]``
 
 Two processes, so that nothing outlives the kernel, not even after ``kill -9`` of it::
 
@@ -42,6 +42,7 @@ import msgspec
 from isovist.kernel import linux, programs
 from isovist.kernel.confinement import cgroups, policy, report
 from isovist.kernel.confinement.apply import Fence, bound_tasks
+from isovist.kernel.confinement.cover import Cover
 from isovist.kernel.confinement.policy import Policy
 from isovist.syscalls.errors import Errno
 
@@ -207,7 +208,9 @@ class Zygote:
                 os.close(fd)
 
 
-def become(job: Job, fds: list[int], isolation: Isolation, fence: Fence | None) -> None:
+def become(
+    job: Job, fds: list[int], isolation: Isolation, fence: Fence | None, cover: Cover | None
+) -> None:
     """In the child: take the descriptors that come with ``job``, drop all else of the zygote, and
     be confined where the job says so."""
     signal.set_wakeup_fd(-1)
@@ -229,9 +232,12 @@ def become(job: Job, fds: list[int], isolation: Isolation, fence: Fence | None) 
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, len(wanted)) for fd in wanted]
     for target, fd in enumerate(high):
         os.dup2(fd, target, inheritable=target < 3 or job.fresh)
-    os.chdir(job.home or job.program.cwd)
     if fence is not None and job.policy is not None:
         bound_tasks(job.policy.tasks)
+        if cover is not None:
+            cover.reveal((*job.policy.read, *job.policy.write, *job.policy.run))
+    os.chdir(job.home or job.program.cwd)
+    if fence is not None and job.policy is not None:
         fence.files(job.policy, replace=job.fresh)
     os.closerange(len(wanted), os.sysconf("SC_OPEN_MAX"))
     os.environ.update(job.env)
@@ -301,16 +307,20 @@ def main(argv: Sequence[str]) -> None:
         guard(child, isolation)
     linux.set_death_signal(signal.SIGKILL)
     preload()
-    fence = Fence(policy.interpreter(), policy.executables()) if confined else None
+    fence = Fence(policy.shared(), policy.executables()) if confined else None
     namespace = linux.Namespace() if confined and isolation == "pid-namespace" else None
-    enforced = report.survey(fence, namespace) if fence is not None else {}
+    cover: Cover | None = None
+    if namespace is not None:
+        with contextlib.suppress(OSError):
+            cover = Cover([o.removeprefix("cover=") for o in argv[1:] if o.startswith("cover=")])
+    enforced = report.survey(fence, namespace, cover) if fence is not None else {}
     forked = Zygote(control, namespace).serve(isolation, enforced)
     if forked is None:
         os._exit(0)
     control.detach()  # the child closes it by number
     job, fds = forked
     try:
-        become(job, fds, isolation, fence)
+        become(job, fds, isolation, fence, cover)
     except OSError as e:
         print(f"{job.program.target} could not be started: {e}", file=sys.stderr)
         sys.exit(programs.UNLOADABLE)

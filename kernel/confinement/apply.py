@@ -10,12 +10,11 @@ import contextlib
 import os
 import platform
 from collections.abc import Sequence
-from pathlib import Path
 
 from isovist.kernel.confinement import landlock, limits, policy, seccomp
 from isovist.kernel.confinement.policy import Policy
 
-_PID_MAX = Path("/proc/sys/kernel/pid_max")
+_PID_MAX = "/proc/sys/kernel/pid_max"
 _LEAST_TASKS = 301
 """The smallest bound that Linux takes for the numbers of a namespace."""
 
@@ -89,7 +88,11 @@ def bound_tasks(tasks: int) -> bool:
     if os.getpid() != 1 or not numbers_are_of_namespaces():
         return False
     with contextlib.suppress(OSError):
-        _PID_MAX.write_text(str(max(tasks, _LEAST_TASKS)))
+        fd = os.open(_PID_MAX, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"%d" % max(tasks, _LEAST_TASKS))
+        finally:
+            os.close(fd)
         return True
     return False
 

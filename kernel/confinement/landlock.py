@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import stat
 import struct
@@ -76,18 +75,12 @@ def handled(abi: int) -> int:
     return last * 2 - 1
 
 
-_HIGH = 64
-
-
 class Place:
     """A file or a folder that rules are about: held open, so that no later rename changes which
     it is. What does not exist has no rules."""
 
     def __init__(self, path: str, rights: int) -> None:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        # Out of the way of descriptors that are moved to low numbers after a fork.
-        self.fd = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        os.close(fd)
+        self.fd = linux.open_place(path)
         folder = stat.S_ISDIR(os.fstat(self.fd).st_mode)
         self.rights = rights if folder else rights & _OF_FILES
 

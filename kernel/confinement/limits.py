@@ -38,10 +38,10 @@ def hide_memory() -> None:
 
 def drop_capabilities() -> None:
     """Leave none in any set, for good, so that root is but the owner of root's files."""
-    for number in range(_CAPABILITIES):
-        # Beyond the last one, or where we have no right to lower the bound, which then no longer
-        # matters: without privileges to begin with, no_new_privs keeps it so.
-        with contextlib.suppress(OSError):
+    # Up to the last one; or to the first, where we have no right to lower the bound, which then
+    # does not matter: without privileges to begin with, no_new_privs keeps it so.
+    with contextlib.suppress(OSError):
+        for number in range(_CAPABILITIES):
             linux.prctl(_PR_CAPBSET_DROP, number)
     with contextlib.suppress(OSError):
         linux.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)

@@ -91,6 +91,11 @@ def interpreter() -> tuple[str, ...]:
     return tuple(sorted(path for path in found if os.path.exists(path)))
 
 
+def shared() -> tuple[str, ...]:
+    """What every agent may read."""
+    return (*SYSTEM, *interpreter())
+
+
 def _isovist() -> set[str]:
     """Where this copy lies. In a checkout the packages are links out of ``src/isovist``."""
     root = Path(__file__).absolute().parent.parent.parent
@@ -163,8 +168,9 @@ def of_agent(
     """The policy of an agent: its workspace, its program, its ``mounts`` (see
     :func:`of_mounts`). With ``processes`` it may execute the system's programs."""
     read, write = of_mounts(mounts, private)
+    own = of_program(program.kind, program.target, program.cwd, private)
     return Policy(
-        read=(*of_program(program.kind, program.target, program.cwd, private), *read),
+        read=(*map(os.path.realpath, own), *read),
         write=(workspace, *write),
         run=PROGRAMS if processes else (),
         processes=processes,
@@ -193,12 +199,12 @@ def of_mounts(
 
 
 def check_private(private: Sequence[str]) -> None:
-    """Raise ``EINVAL`` where one of the kernel's folders lies in what every agent may read."""
+    """Raise ``EINVAL`` where a folder of the kernel's holds or lies in what every agent reads."""
     for path in private:
-        for shared in (*SYSTEM, *interpreter()):
-            if within(path, os.path.realpath(shared)):
+        for read in shared():
+            if overlap(path, os.path.realpath(read)):
                 raise CallerError(
-                    f"{path} lies in {shared}, which every agent reads: choose another folder",
+                    f"{path} and {read}, which every agent reads, overlap: choose another folder",
                     field="state",
                 )
 

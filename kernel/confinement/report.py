@@ -20,6 +20,7 @@ import msgspec
 from isovist.kernel import linux
 from isovist.kernel.confinement import policy
 from isovist.kernel.confinement.apply import Fence, bound_tasks
+from isovist.kernel.confinement.cover import Cover
 from isovist.kernel.confinement.policy import Policy
 from isovist.kernel.environment import inherited
 from isovist.syscalls.errors import CallerError, Errno, WorldError
@@ -29,6 +30,7 @@ Enforced = Mapping[str, str]
 
 MATTERS = {
     "processes": "agents cannot signal or trace others, and what they start ends with them",
+    "view": "agents cannot tell what lies in the kernel's folders, nor which processes there are",
     "files": "agents open files of their workspace, mounts and interpreter alone",
     "syscalls": "agents have no network, no new processes, no way into Linux",
     "privileges": "agents have no privileges, not even as root",
@@ -41,6 +43,7 @@ OPTIONAL = frozenset({"processor"})
 
 HINTS = {
     "processes": "allow user namespaces (sysctl user.max_user_namespaces) or run as root",
+    "view": "allow user namespaces (sysctl user.max_user_namespaces) or run as root",
     "files": "needs Linux 5.13 or newer, with landlock among its LSMs (boot option lsm=)",
     "syscalls": "needs a Linux with seccomp filters, on x86_64 or aarch64",
     "privileges": "needs a Linux with seccomp filters, on x86_64 or aarch64",
@@ -81,9 +84,9 @@ def require() -> None:
         )
 
 
-def survey(fence: Fence, namespace: linux.Namespace | None) -> dict[str, str]:
+def survey(fence: Fence, namespace: linux.Namespace | None, cover: Cover | None) -> dict[str, str]:
     """Confine a child as an agent is, have it try, and say what held it. ``namespace``: in one of
-    its own below this; ``None``: there is none."""
+    its own below this, under ``cover``; ``None``: there is none."""
     results, writes = os.pipe()
     with ExitStack() as stack:
         stack.callback(os.close, results)
@@ -93,7 +96,7 @@ def survey(fence: Fence, namespace: linux.Namespace | None) -> dict[str, str]:
             child = os.fork()
             if child == 0:
                 with suppress(Exception):
-                    found = _tried(fence)
+                    found = _tried(fence, cover)
                     os.write(writes, msgspec.json.encode(found))
                 os._exit(0)
         finally:
@@ -107,10 +110,14 @@ def survey(fence: Fence, namespace: linux.Namespace | None) -> dict[str, str]:
     return msgspec.json.decode(data, type=dict[str, str]) if data else dict.fromkeys(MATTERS, "")
 
 
-def _tried(fence: Fence) -> dict[str, str]:
+def _tried(fence: Fence, cover: Cover | None) -> dict[str, str]:
     """In the child: take each step, then try what it should have made impossible."""
     found = dict.fromkeys(MATTERS, "")
     bounded = bound_tasks(policy.TASKS)
+    if cover is not None:
+        cover.reveal(())
+        if not os.path.exists("/proc/self"):
+            found["view"] = "a mount namespace for each agent"
     with suppress(OSError):
         fence.files(Policy())
     with suppress(OSError):
@@ -152,15 +159,17 @@ def _capabilities() -> bool:
 
 
 def main() -> None:
-    fence = Fence(policy.interpreter(), ())
+    fence = Fence(policy.shared(), ())
     namespace: linux.Namespace | None = None
+    cover: Cover | None = None
     with suppress(OSError):
         linux.unshare_pids()
         # Only process 1 of that namespace can make others below it.
         if (child := os.fork()) != 0:
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         namespace = linux.Namespace()
-    sys.stdout.buffer.write(msgspec.json.encode(survey(fence, namespace)))
+        cover = Cover(())
+    sys.stdout.buffer.write(msgspec.json.encode(survey(fence, namespace, cover)))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ _ITSELF = """
 """
 # What a socketpair and a socket that was handed over need. A connected pair of streams goes
 # nowhere else: it cannot be bound or connected, and an address in sendmsg is an error.
-_SOCKETPAIRS = "sendmsg recvmsg recvfrom shutdown getsockname getpeername getsockopt"
+_SOCKETPAIRS = "sendmsg recvmsg recvfrom shutdown getsockname getpeername getsockopt setsockopt"
 
 _ALWAYS = (*_READING_AND_WRITING.split(), *_WAITING.split(), *_MEMORY.split(),
            *_THREADS.split(), *_ITSELF.split(), *_SOCKETPAIRS.split())  # fmt: skip
@@ -62,7 +62,7 @@ _ALWAYS = (*_READING_AND_WRITING.split(), *_WAITING.split(), *_MEMORY.split(),
 _CHILDREN = """
     fork vfork execve execveat setsid setpgid kill tkill tgkill pidfd_open pidfd_send_signal
 """
-_NETWORK = "connect bind listen accept accept4 sendto sendmmsg recvmmsg setsockopt"
+_NETWORK = "connect bind listen accept accept4 sendto sendmmsg recvmmsg"
 
 _LAST = 470
 """No number up to this one is newer than this list; those above fail with ``ENOSYS``."""
