@@ -66,7 +66,7 @@ got = True
 # open a pidfd
 got = os.pidfd_open(there['decoy'])
 # trace another process
-got = libc(101, 16, there['decoy'], 0, 0) == 0
+got = libc(101, 0x4206, there['decoy'], 0, 0) == 0
 # read another's memory
 buffer = ctypes.create_string_buffer(8)
 iov = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
@@ -98,8 +98,7 @@ os.waitpid(pid, 0)
 got = True
 # execute a program
 os.set_inheritable(writes, True)
-os.execv(sys.executable, [sys.executable, '-c', 'import os
-os.write(4, b"got")'])
+os.execv(sys.executable, [sys.executable, '-c', f"__import__('os').write({writes}, b'got')"])
 # execute by the loader
 import subprocess
 got = subprocess.check_output([sys.executable, '-c', 'print(1)'])
@@ -251,7 +250,7 @@ async def attack(folder: Path) -> dict[str, list[str]]:
                     )
                     results[name].append(word)
                 await spawner.aclose()
-        decoy.communicate()
+        decoy.kill()
     return results
 
 
