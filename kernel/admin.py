@@ -13,6 +13,7 @@ from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.writer import Writer
 from isovist.storage.backend import Backend
+from isovist.syscalls.errors import Errno, IsovistError
 
 
 class Admin:
@@ -46,6 +47,10 @@ class Admin:
                 i.key,
                 partial(self._store.save_approval, i.grant.agent, i.approval, *_held(i.grant)[1:]),
             ),
+            ins.SaveDistrust: lambda i: self._save(
+                i.key, partial(self._store.save_distrust, i.agent, i.on)
+            ),
+            ins.FindPublished: lambda i: self._nursery.start_soon(self._find_published, i),
             ins.SaveGroup: lambda i: self._save(
                 i.key, partial(self._store.save_group, i.of, i.name, i.members)
             ),
@@ -66,6 +71,26 @@ class Admin:
                 self._fail(key, e)
 
         self._writer.run(both, then)
+
+    async def _find_published(self, i: ins.FindPublished) -> None:
+        """In a thread, as it looks at every unit; behind the writes that are on their way."""
+        written = trio.Event()
+        self._writer.run(lambda: None, lambda e: written.set())
+        await written.wait()
+        work = partial(self._store.published, i.agent, i.hidden, i.limit, i.skip)
+        try:
+            units = await trio.to_thread.run_sync(work)
+        except Exception as e:
+            self._dispatch(
+                ev.PublishedFound(
+                    now=self._now(),
+                    agent=i.agent,
+                    errno=int(e.errno if isinstance(e, IsovistError) else Errno.EIO),
+                    message="the store could not be searched for what it published",
+                )
+            )
+        else:
+            self._dispatch(ev.PublishedFound(now=self._now(), agent=i.agent, units=units))
 
     def _measure(self, i: ins.Measure) -> None:
         self._dispatch(ev.Measured(now=self._now(), key=i.key, figures=self._figures()))

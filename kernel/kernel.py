@@ -360,6 +360,7 @@ class Kernel:
             grants=self.store.grants(),
             permissions=self.store.permissions(),
             approvals=self.store.approvals(),
+            distrusted=self.store.distrusted(),
             groups=self.store.groups(),
             scheduling=self.config.settings.scheduling,
             learning=self.config.settings.learn,
@@ -378,6 +379,7 @@ class Kernel:
             for seq, unit, version, chunks in r.lacking:
                 self.embedding.submit(r.partition, seq, unit, version, chunks)
         self.dispatch(ev.LearnerUp(now=self.now()))
+        self.dispatch(ev.DistrustUp(now=self.now()))
         self._nursery.start_soon(self._start_spawner)
         if self._door is not None:
             self.hub.watch(self._door.fileno(), self._accept)

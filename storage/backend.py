@@ -23,6 +23,7 @@ from isovist.syscalls.operations import (
     Lapsed,
     Op,
     Outcome,
+    Published,
     Query,
     Receipt,
     Restored,
@@ -115,6 +116,20 @@ class Backend(Protocol):
     ) -> None:
         """What of ``agent`` is approved from now on (``None``: nothing), and, with it, what it
         holds."""
+        ...
+
+    def save_distrust(self, agent: str, on: bool) -> None:
+        """Whether ``agent`` is distrusted from now on."""
+        ...
+
+    def distrusted(self) -> tuple[str, ...]: ...
+
+    def published(
+        self, agent: str, hidden: bool, limit: int, skip: Collection[tuple[str, int]] = ()
+    ) -> tuple[Published, ...]:
+        """At most ``limit`` of the units that ``agent`` published and that reach others than their
+        owner's pair, but for these (id, version); ``hidden``: of those that were hidden. Looks at
+        every unit. In any thread."""
         ...
 
     def approvals(self) -> dict[str, Approval]: ...

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from isovist.storage import forward, holdings, learning, life, texts
+from isovist.storage import agents, forward, holdings, learning, life, texts
 from isovist.storage.changes import NEVER, Change, Piece
 from isovist.storage.chunks import Span, dated
 from isovist.storage.guard import clean_op
@@ -300,13 +300,23 @@ class Commit:
         try:
             db.execute(
                 "UPDATE units SET pid = ?, seq = ?, wrote = ?, version = version + 1, born_at = ?,"
-                " stored_at = ?, user = coalesce(?, user), agent = coalesce(?, agent)"
-                " WHERE uid = ?",
-                (to_pid, op.to_seq, op.to_seq, op.stored_at, op.stored_at, *new, uid),
+                " stored_at = ?, user = coalesce(?, user), agent = coalesce(?, agent),"
+                " twin = CASE WHEN ? THEN NULL ELSE twin END WHERE uid = ?",
+                (
+                    to_pid,
+                    op.to_seq,
+                    op.to_seq,
+                    op.stored_at,
+                    op.stored_at,
+                    *new,
+                    bool(op.hidden),
+                    uid,
+                ),
             )
         except sqlite3.IntegrityError:
             raise twin() from None
         learning.touch(db, op.id)
+        agents.moved(db, op)
         before = self._pieces(uid)
         vectors, spans = self._renumber(uid)
         pieces = self._pieces(uid)
@@ -345,6 +355,7 @@ class Commit:
         draft.add(pid, pieces, -1)
         db.execute("DELETE FROM units WHERE uid = ?", (uid,))
         learning.leave(db, op.id)
+        agents.left(db, op.id)
         if op.receipt:
             life.ask(db, op.receipt, op.stored_at)
             life.add(db, op.receipt, op.id)

@@ -15,7 +15,7 @@ from heapq import nsmallest
 
 import msgspec
 
-from isovist.storage import chronicle, files, holdings, learning, ledger
+from isovist.storage import agents, chronicle, files, holdings, learning, ledger
 from isovist.storage.agents import Permissions
 from isovist.storage.backend import Grants, Groups, Owed
 from isovist.storage.chronicle import Head
@@ -49,7 +49,7 @@ from isovist.storage.rules import (
     twin,
     without,
 )
-from isovist.storage.schema import CHRONICLE, FILES, HOLDINGS, LEARNING, LEDGER
+from isovist.storage.schema import AGENTS, CHRONICLE, FILES, HOLDINGS, LEARNING, LEDGER
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.file_operations import Changed, FileChange
 from isovist.syscalls.manifest import Approval
@@ -64,6 +64,7 @@ from isovist.syscalls.operations import (
     Move,
     Op,
     Outcome,
+    Published,
     Put,
     Query,
     Receipt,
@@ -72,7 +73,7 @@ from isovist.syscalls.operations import (
     Selection,
     Vectors,
 )
-from isovist.syscalls.records import SavedContext, ToolRule, Usage, View
+from isovist.syscalls.records import SavedContext, ToolRule, Usage, View, partition_of
 
 
 class _Row(msgspec.Struct):
@@ -109,7 +110,7 @@ class MemoryStore(KeepsLearning, KeepsLedger, KeepsFiles):
         self._contexts: dict[tuple[str, str, str], Ready] = {}
         """By user, agent and name."""
         self._tables = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        for statement in (*LEARNING, *LEDGER, *CHRONICLE, *FILES, *HOLDINGS):
+        for statement in (*AGENTS, *LEARNING, *LEDGER, *CHRONICLE, *FILES, *HOLDINGS):
             self._tables.execute(statement)
 
     @property
@@ -262,8 +263,11 @@ class MemoryStore(KeepsLearning, KeepsLedger, KeepsFiles):
         put = msgspec.structs.replace(row.put, partition=op.to)
         if op.owner is not None:
             put = msgspec.structs.replace(put, user=op.owner[0], agent=op.owner[1])
+        if op.hidden:
+            self._free_twin(row)
         self._stand_for(row, put, row.prepared.hash, op.stored_at)
         learning.touch(self._tables, op.id)
+        agents.moved(self._tables, op)
         held: tuple[Held, ...] = ()
         if op.owner is not None:
             size = len(put.text.encode())
@@ -281,6 +285,7 @@ class MemoryStore(KeepsLearning, KeepsLedger, KeepsFiles):
             raise not_expired()
         del self._rows[op.id]
         learning.leave(self._tables, op.id)
+        agents.left(self._tables, op.id)
         self._free_twin(row)
         heirs = self._hand_down(op.id, row.put)
         if op.receipt:
@@ -422,6 +427,31 @@ class MemoryStore(KeepsLearning, KeepsLedger, KeepsFiles):
         if approval is not None:
             self._approvals[agent] = approval
         self.save_grant(agent, users, scopes, mail, tools)
+
+    def save_distrust(self, agent: str, on: bool) -> None:
+        agents.save_distrust(self._tables, agent, on)
+
+    def distrusted(self) -> tuple[str, ...]:
+        return agents.distrusted(self._tables)
+
+    def published(
+        self, agent: str, hidden: bool, limit: int, skip: Collection[tuple[str, int]] = ()
+    ) -> tuple[Published, ...]:
+        learned = agents.published_by(self._tables, agent)
+        found = []
+        for id_, row in self._rows.items():
+            put = row.put
+            if put.agent != agent and id_ not in learned:
+                continue
+            pair = partition_of("pair", put.user, put.agent)
+            to = agents.hidden(self._tables, id_) if hidden else pair
+            if to is not None and to != put.partition and (id_, row.version) not in skip:
+                found.append(
+                    Published(
+                        id=id_, version=row.version, user=put.user, partition=put.partition, to=to
+                    )
+                )
+        return tuple(found[:limit])
 
     def approvals(self) -> dict[str, Approval]:
         return dict(sorted(self._approvals.items()))

@@ -49,6 +49,15 @@ AGENTS = (
     agent TEXT PRIMARY KEY,
     body  BLOB NOT NULL
 ) WITHOUT ROWID""",
+    "CREATE TABLE distrusted (agent TEXT PRIMARY KEY) WITHOUT ROWID",
+    # Units that were hidden because of an agent, each with the audience that it had.
+    """CREATE TABLE hidden (
+    unit        TEXT PRIMARY KEY,
+    users_kind  TEXT NOT NULL,
+    users_name  TEXT NOT NULL,
+    agents_kind TEXT NOT NULL,
+    agents_name TEXT NOT NULL
+) WITHOUT ROWID""",
 )
 
 # A conversation of a pair, under a name. id names the file of what its model holds of it.

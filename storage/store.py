@@ -64,6 +64,7 @@ from isovist.syscalls.operations import (
     Lapsed,
     Op,
     Outcome,
+    Published,
     Query,
     Receipt,
     Restored,
@@ -431,6 +432,24 @@ class Store(KeepsLearning, KeepsLedger, KeepsFiles):
             agents.save_approval(self._db, agent, approval)
             registers.save_grant(self._db, agent, users, scopes)
             agents.save_permissions(self._db, agent, mail, tools)
+
+    def save_distrust(self, agent: str, on: bool) -> None:
+        with self._lock, self._typed(), self._transaction():
+            agents.save_distrust(self._db, agent, on)
+
+    def distrusted(self) -> tuple[str, ...]:
+        with self._typed():
+            return agents.distrusted(self._reader)
+
+    def published(
+        self, agent: str, hidden: bool, limit: int, skip: Collection[tuple[str, int]] = ()
+    ) -> tuple[Published, ...]:
+        with self._typed():
+            db = schema.connect(self._path, read_only=True)
+            try:
+                return agents.published(db, agent, hidden, limit, skip)
+            finally:
+                db.close()
 
     def approvals(self) -> dict[str, Approval]:
         with self._typed():

@@ -7,6 +7,8 @@ partition. A read is a ``Query``, and goes together with a sealed ``View``.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from isovist.syscalls.records import Hit, Message, Mode, Partition, Tool, Unit
@@ -105,6 +107,20 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     stored_at: int
     owner: tuple[str, str] | None = None
     """(user, agent) that own the unit from now on; ``None``: as before."""
+    hidden: Literal["", "away", "back"] = ""
+    """``away``: the audience that it leaves is noted, until it goes ``back``; either way a twin in
+    ``to`` is no hindrance."""
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit of ``user`` that reaches others than its owner's pair, and where ``to`` move it: into
+    that pair. Of one that was hidden: from there ``to`` where it was."""
+
+    id: str
+    version: int
+    user: str
+    partition: Partition
+    to: Partition
 
 
 class Drop(msgspec.Struct, frozen=True, kw_only=True):

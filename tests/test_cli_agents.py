@@ -126,9 +126,8 @@ def test_on_a_terminal_a_person_is_shown_and_asked(shell: Shell, answer: str) ->
     code = ran.wait(SECONDS)
     os.close(here)
     assert code == (0 if answer == "y" else 1)
-    (held,) = [
-        a for a in shell("agent", "ls", "--json").json if a["agent"] == f"asks-{answer}"
-    ] or [{"users": []}]
+    listed = shell("agent", "ls", "--json").json
+    held = next((a for a in listed if a["agent"] == f"asks-{answer}"), {"users": []})
     assert held["users"] == (["ana"] if answer == "y" else [])
 
 

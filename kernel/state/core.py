@@ -23,6 +23,7 @@ from isovist.kernel.state.changes import Changes
 from isovist.kernel.state.chat import Chats
 from isovist.kernel.state.chronicle import Chronicle
 from isovist.kernel.state.contexts import Contexts
+from isovist.kernel.state.distrust import Distrust
 from isovist.kernel.state.drivers import Drivers, ModelConfig
 from isovist.kernel.state.effects import Effects
 from isovist.kernel.state.entries import Entries
@@ -127,6 +128,7 @@ class State:
         approvals: Mapping[str, Approval] | None = None,
         tool_servers: Sequence[ServerConfig] = (),
         files: Bounds = USUAL,
+        distrusted: Iterable[str] = (),
     ) -> None:
         self.secret = secret
         self.boot = boot
@@ -148,6 +150,7 @@ class State:
         self.agents = Agents(self, approvals or {})
         self.processes = Processes(self)
         self.supervision = Supervision(self)
+        self.distrust = Distrust(self, distrusted)
         self.groups = Groups(self, groups or {})
         self.sharing = Sharing(self)
         self.memory = Memory(self)
@@ -197,6 +200,7 @@ class State:
             **self.agents.syscalls(),
             **self.processes.syscalls(),
             **self.supervision.syscalls(),
+            **self.distrust.syscalls(),
             **self.memory.syscalls(),
             **self.changes.syscalls(),
             **self.groups.syscalls(),
@@ -226,6 +230,7 @@ class State:
             ev.WorkFailed: self._work_failed,
             ev.Saved: self._saved,
             **self.processes.events(),
+            **self.distrust.events(),
             **self.memory.events(),
             **self.forgetting.events(),
             **self.sweeping.events(),
@@ -562,6 +567,7 @@ class State:
         self.contexts.answered(event.key)
         self.files.answered(event.key)
         self.lessons.answered(event.key)
+        self.distrust.failed(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
             self.forgetting.answer(call)
@@ -571,6 +577,7 @@ class State:
     def _saved(self, event: ev.Saved) -> None:
         """What a call wanted made durable is."""
         self.lessons.saved(event.key)
+        self.distrust.saved(event.key)
         call = self.calls.get(event.key)
         if call is not None and isinstance(call.request, m.Import):
             self.exports.saved(call)
@@ -608,6 +615,8 @@ class State:
                 assert call.put is None or call.put.id
                 assert call.put is None or isinstance(call.put, Put)
             self.processes.validate()
+            self.supervision.validate()
+            self.distrust.validate()
             self.groups.validate()
             self.memory.validate()
             self.forgetting.validate()

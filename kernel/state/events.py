@@ -500,6 +500,20 @@ class NotEntered(Event, frozen=True, kw_only=True, gc=False):
     field: str = ""
 
 
+class DistrustUp(Event, frozen=True, kw_only=True, gc=False):
+    """The store can be asked what distrusted agents published."""
+
+
+class PublishedFound(Event, frozen=True, kw_only=True, gc=False):
+    """What ``agent`` published (or what of it was hidden); none, with an ``errno``, where the store
+    could not say."""
+
+    agent: str
+    units: tuple[ops.Published, ...] = ()
+    errno: int = 0
+    message: str = ""
+
+
 class ProcessesGauged(Event, frozen=True, kw_only=True, gc=False):
     """(seconds of processor, bytes of memory) of each process that the host could be asked of."""
 

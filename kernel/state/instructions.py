@@ -266,6 +266,24 @@ class SaveApproval(Instruction, frozen=True, gc=False):
         return self.grant.key
 
 
+class SaveDistrust(Instruction, frozen=True, gc=False):
+    """Make durable that an agent is distrusted, or is no more; then send ``Saved``."""
+
+    key: int
+    agent: str
+    on: bool
+
+
+class FindPublished(Instruction, frozen=True, gc=False):
+    """Find at most ``limit`` units that ``agent`` published (``hidden``: those that were hidden)
+    but for these (id, version); send ``PublishedFound``."""
+
+    agent: str
+    hidden: bool
+    limit: int
+    skip: tuple[tuple[str, int], ...]
+
+
 class Owned(Instruction, frozen=True, gc=False):
     """Find what belongs to ``user``; send ``Owned``."""
 

@@ -366,15 +366,17 @@ class Lessons:
         job.refused.clear()
         choice = self._choice(user)
         scopes: dict[Stream, tuple[str, ...]] = {
-            stream: () if choice == "nothing" else self._scopes(stream, choice)
+            stream: () if choice == "nothing" else self._scopes(stream, choice, agent)
             for stream in STREAMS
         }
         view = self._state.groups.view(Reader(user, agent))
         own = belonging(user, self._state.barrier.partitions())
         self._state.emit(ins.Learn(id_, view, own, scopes))
 
-    def _scopes(self, stream: Stream, choice: str) -> tuple[str, ...]:
-        return scopes_for(stream, self.settings.scopes, choice)
+    def _scopes(self, stream: Stream, choice: str, agent: str) -> tuple[str, ...]:
+        scopes = scopes_for(stream, self.settings.scopes, choice)
+        # What nobody should believe is learned for its own pair alone.
+        return tuple(s for s in scopes if s == "pair" or not self._state.distrust.of(agent))
 
     def _mine(self, id_: str, *phases: Phase) -> Job | None:
         """The job, if the event is about it and not late. One whose user was forgotten ends
@@ -407,7 +409,7 @@ class Lessons:
                 many = f"a writer may ask for {MAX_OPERATIONS} operations at most"
                 reasons += [many] * (len(asked) - MAX_OPERATIONS)
             shown = {k.id: k for k in event.shown.get(stream, ()) if k.partition in seen}
-            scopes = self._scopes(stream, choice)
+            scopes = self._scopes(stream, choice, job.agent)
             for place, operation in enumerate(asked[:MAX_OPERATIONS]):
                 why = refusal(operation, stream, scopes, shown, _verdict(report))
                 named = operation.delete or operation.revises
@@ -564,6 +566,9 @@ class Lessons:
             self._next()
 
     def _end(self) -> None:
+        # What was planned before its agent was distrusted is hidden after all.
+        if self._job is not None:
+            self._state.distrust.look(self._job.agent)
         self._job = None
         self._next()
 

@@ -16,12 +16,19 @@ from typing import TYPE_CHECKING, Any
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
 from isovist.kernel.state.calls import Call, Step
-from isovist.kernel.state.lessons import Part, Proposed, entry_text, owner_of, review_refusal
+from isovist.kernel.state.lessons import (
+    LEARNER,
+    Part,
+    Proposed,
+    entry_text,
+    owner_of,
+    review_refusal,
+)
 from isovist.kernel.state.views import everything
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, KernelError
 from isovist.syscalls.operations import Drop, Learned, Move, Op, Outcome, Replace
-from isovist.syscalls.records import Change, Partition
+from isovist.syscalls.records import Axis, Change, Partition
 
 if TYPE_CHECKING:
     from isovist.kernel.state.core import Channel, State
@@ -115,6 +122,11 @@ class Reviewing:
         lessons, axis = self._state.lessons, proposed.parts[0].partition.users
         if proposed.to.scope not in lessons.settings.scopes:
             return f"lessons may go to {', '.join(lessons.settings.scopes)} alone"
+        for part in proposed.parts:
+            pair, whose = part.partition, part.partition.agents
+            hidden = pair.users.kind == "one" and whose == Axis("one", LEARNER)
+            if hidden or (whose.kind == "one" and self._state.distrust.of(whose.name)):
+                return "it comes from an agent that is distrusted"
         opens = axis.kind == "one" and proposed.to.users.kind != "one"
         if opens and not lessons.shares(axis.name):
             return "its user shares nothing with others"

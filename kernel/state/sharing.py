@@ -55,6 +55,9 @@ class Sharing:
         it has no right to are the same.
         """
         needed = grant_for(to)
+        alone = partition_of("pair", user, who.agent)
+        if to != alone and self._state.distrust.of(who.agent):
+            return f"agent {who.agent!r} is distrusted"
         if acts_as_itself(who):
             if unknown := self._state.groups.unknown(to):
                 return f"there is no {unknown}"

@@ -85,13 +85,13 @@ class Hidden(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Distrusted(Reply, frozen=True, array_like=True, kw_only=True, tag=140):
-    """``units`` were hidden (with ``undo``: brought back); ``agents`` are distrusted now. ``kept``
-    could not be moved, since their owner holds the same text there already, or changed meanwhile.
-    """
+    """``units``, ``count`` in all (at most 2,048 are listed), were hidden (with ``undo``: brought
+    back); ``agents`` are distrusted now. ``kept`` could not be moved: the disk refused them."""
 
     agents: tuple[str, ...]
     units: tuple[Hidden, ...] = ()
     kept: tuple[Hidden, ...] = ()
+    count: int = 0
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
