@@ -186,12 +186,10 @@ _PROCESS_GROUP = 4
 
 
 def signal_group(pidfd: int, number: signal.Signals) -> bool:
-    """Signal the process group that ``pidfd``'s process leads; where the system cannot, that
-    process alone. False if it is gone."""
+    """Signal the process group that ``pidfd``'s process leads; that process alone where the system
+    cannot, or where it does not lead one yet. False if it is gone."""
     try:
         signal.pidfd_send_signal(pidfd, number, None, _PROCESS_GROUP)
-    except ProcessLookupError:
-        return False
     except OSError:
         return send_signal(pidfd, number)
     return True

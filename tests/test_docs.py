@@ -12,10 +12,13 @@ import pytest
 from cli_helpers import SECONDS, Shell
 from kernel_helpers import short_folder
 
+from isovist.kernel.manifest import load
+
 ROOT = Path(__file__).parent.parent
 README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
 LEARNING = ROOT / "docs" / "learning.md"
 FILES = ROOT / "docs" / "files.md"
+AGENTS = ROOT / "docs" / "agents.md"
 SHOWN_ELSEWHERE = {"files_agent.py", "learning_agent.py"}
 """Examples that take other words than a question, and are run by a test of their page."""
 
@@ -115,6 +118,20 @@ def test_the_page_on_files_works_as_shown() -> None:
     assert "The locker is number 4417.\n3 rollback it it was right\n2 write it" in said
     assert "rollback of 2" in said
     assert "deleted: 4 versions" in said
+
+
+def test_the_page_on_agents_works_as_shown(tmp_path: Path) -> None:
+    (manifest,) = blocks("toml", AGENTS)
+    (tmp_path / "manifest.toml").write_text(manifest)
+    asked = load(tmp_path / "manifest.toml").manifest
+    assert (asked.name, asked.children, asked.restart.policy) == ("writer", 2, "on-failure")
+    runs, distrusts = blocks("sh", AGENTS)
+    said = run_as_shown(runs)
+    assert "acts for    ana\n" in said
+    assert "acts for    ana (granted)" in said
+    assert "('ana',)" in said
+    assert "writer is approved no more" in said
+    assert "distrusted: gossip" in run_as_shown(distrusts)
 
 
 @pytest.mark.parametrize(
