@@ -47,13 +47,15 @@ Pair = tuple[str, str]
 @dataclass(slots=True)
 class Box:
     """What this life knows of one box. ``leases``: by id the channel, and until when (virtual ns).
-    ``seen`` were delivered before, ``leaving`` are on their way out. ``receivers`` and ``senders``
+    ``seen`` were delivered before, ``leaving`` are on their way out, ``left`` have gone since the
+    store was asked. ``receivers`` and ``senders``
     wait, in order, by the keys of their calls; ``looking``: the store has been asked, and
     ``stale`` that it is to be asked again."""
 
     leases: dict[str, tuple[int, int]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     leaving: set[str] = field(default_factory=set)
+    left: set[str] = field(default_factory=set)
     receivers: list[int] = field(default_factory=list)
     senders: list[int] = field(default_factory=list)
     looking: bool = False
@@ -243,7 +245,7 @@ class Boxes:
         box.looking, box.stale = True, False
         first = self._state.calls[box.receivers[0]].request
         limit = first.limit if isinstance(first, abi.MailReceive) else 1
-        out = (*box.leases, *(box.leaving - box.leases.keys()))
+        out = (*box.leases, *sorted(box.leaving - box.leases.keys()))
         question = FindMail(
             agent=pair[0], user=pair[1], limit=min(limit, LEASES - len(box.leases)), but=out
         )
@@ -251,14 +253,15 @@ class Boxes:
 
     def _found(self, pair: Pair, answer: object, refused: IsovistError | None) -> None:
         box = self._box(pair)
-        box.looking = False
+        box.looking, gone = False, box.leaving | box.left
+        box.left.clear()
         if refused is not None:
             for key in list(box.receivers):
                 self._state.fail(self._state.calls[key], refused)
         elif box.receivers:
             found = expect(MailFound, answer)
             # What has left meanwhile is not handed out any more.
-            mails = tuple(one for one in found.mails if one.id not in box.leaving)
+            mails = tuple(one for one in found.mails if one.id not in gone)
             if mails:
                 self._give(pair, self._state.calls[box.receivers[0]], mails, found.left)
                 box.stale = box.stale or bool(box.receivers)
@@ -325,6 +328,7 @@ class Boxes:
             box = self._box(pair)
             box.leaving.difference_update(ids)
             if refused is None:
+                box.left.update(ids if box.looking else ())
                 box.seen.difference_update(ids)
                 for id_ in ids:
                     box.leases.pop(id_, None)

@@ -27,7 +27,10 @@ from isovist.kernel.state.core import Limits, State
 from isovist.kernel.state.drivers import ModelConfig
 from isovist.kernel.state.learning import Learning
 from isovist.kernel.state.scheduling import Scheduling
+from isovist.kernel.state.sim_effects import Durable
 from isovist.kernel.state.sim_judge import Judge, Violation
+from isovist.kernel.state.sim_lives import STEPS as LIFETIME
+from isovist.kernel.state.sim_lives import Lives
 from isovist.kernel.state.sim_load import AGENTS, GROUPS, Load, Peer
 from isovist.kernel.state.sim_world import MS, SECOND, Faults, Running, World
 from isovist.scheduler.choice import POLICIES
@@ -96,6 +99,28 @@ def run(
             f"replay: python -m isovist.kernel.state.simulator"
             f" --seed {seed} --steps {steps} --trace"
         ) from e
+
+
+def live(
+    seed: int,
+    steps: int = LIFETIME,
+    *,
+    ledger: Durable | None = None,
+    trace: Callable[[str], None] | None = None,
+) -> Result:
+    """Simulate ``steps`` requests and mishaps about effects, mail and timers, over several lives of
+    a kernel that is killed now and then; see :mod:`isovist.kernel.state.sim_lives`."""
+    lives = Lives(Random(seed), ledger, trace)
+    try:
+        lives.run(steps)
+    except Exception as e:
+        what = str(e) if isinstance(e, Violation) else f"{type(e).__name__}: {e}"
+        raise Violation(
+            f"seed {seed}, life {lives.life}: {what}\n"
+            f"replay: python -m isovist.kernel.state.simulator"
+            f" --lives --seed {seed} --steps {steps} --trace"
+        ) from e
+    return Result(seed, steps, {**lives.counts, "lives": lives.life}, lives.digest)
 
 
 class Simulation:
@@ -356,7 +381,8 @@ def _plain(value: object) -> object:
 def main(argv: list[str] | None = None) -> int:
     parser = ArgumentParser(prog="simulator", description="Replay one seed.")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--lives", action="store_true", help="effects, mail, timers, and crashes")
     parser.add_argument("--trace", action="store_true", help="print each event and instruction")
     options = parser.parse_args(argv)
 
@@ -364,7 +390,11 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.write(f"{line}\n")
 
     try:
-        result = run(options.seed, options.steps, trace=say if options.trace else None)
+        trace = say if options.trace else None
+        if options.lives:
+            result = live(options.seed, options.steps or LIFETIME, trace=trace)
+        else:
+            result = run(options.seed, options.steps or STEPS, trace=trace)
     except Violation as e:
         say(str(e))
         return 1
