@@ -21,6 +21,7 @@ BENCHES = {
     "crash": "whether what was acknowledged outlives kills, power cuts and failing disks",
     "crosslearn": "whether lessons reach whom they help, and nobody whom they expose",
     "escape": "whether a hostile agent gets out of its process, by any of some hundred ways",
+    "effects": "whether an effect happens twice, or mail gets lost, when the kernel is killed",
     "erase": "whether what was forgotten has left every file and index",
     "files": "whether files with versions are what a plain model of them says, through kills",
     "govern": "whether what may be known is found and nothing else: three public sets",

@@ -112,8 +112,11 @@ def main(state: str, embedder: str, model: str) -> int:
     from isovist.kernel import config, kernel
     from isovist.kernel.cli import serve
 
-    settings = config.Settings(embedder=embedder, model=model, files=BOUNDS)
-    loaded = msgspec.structs.replace(config.load("", Path(state)), settings=settings)
+    loaded = config.load("", Path(state))
+    settings = msgspec.structs.replace(
+        loaded.settings, embedder=embedder, model=model, files=BOUNDS
+    )
+    loaded = msgspec.structs.replace(loaded, settings=settings)
     for _ in sys.stdin:
         pid = os.fork()
         if not pid:

@@ -19,7 +19,14 @@ README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
 LEARNING = ROOT / "docs" / "learning.md"
 FILES = ROOT / "docs" / "files.md"
 AGENTS = ROOT / "docs" / "agents.md"
-SHOWN_ELSEWHERE = {"files_agent.py", "learning_agent.py"}
+SHOWN_ELSEWHERE = {
+    "files_agent.py",
+    "learning_agent.py",
+    "note_to_self.py",
+    "pay_once.py",
+    "remind.py",
+}
+MAIL = ROOT / "docs" / "mail.md"
 """Examples that take other words than a question, and are run by a test of their page."""
 
 
@@ -132,6 +139,18 @@ def test_the_page_on_agents_works_as_shown(tmp_path: Path) -> None:
     assert "('ana',)" in said
     assert "writer is approved no more" in said
     assert "distrusted: gossip" in run_as_shown(distrusts)
+
+
+def test_the_page_on_mail_works_as_shown() -> None:
+    for example in blocks("python", MAIL):
+        where, _, text = example.partition("\n")
+        assert text == (ROOT / where.removeprefix("# ")).read_text()
+    said = run_as_shown("".join(blocks("sh", MAIL)))
+    assert "paid\nalready done: receipt 7\n" in said
+    assert "pay the baker" in said
+    assert "one message\ncook: the oven is on\n" in said
+    assert "timer: look at the oven\n" in said
+    assert "30 9 * * MON Europe/Berlin\n" in said
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from isovist.syscalls.abi import effects, mail, timers
 SEEDS, BLOCK = 1_000, 100
 
 
+@pytest.mark.promise("kernel.survives")
+@pytest.mark.promise("write.durable")
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
 def test_no_seed_repeats_an_effect_or_loses_mail(first: int) -> None:
     for seed in range(first, first + BLOCK):

@@ -13,6 +13,8 @@ from isovist.kernel.cli.agent import agent as agents
 from isovist.kernel.cli.audit import COMMANDS as AUDIT_COMMANDS
 from isovist.kernel.cli.audit import audit
 from isovist.kernel.cli.common import Common, Problem
+from isovist.kernel.cli.effects import COMMANDS as EFFECT_COMMANDS
+from isovist.kernel.cli.effects import effects, mail, timer
 from isovist.kernel.cli.files import COMMANDS as FILE_COMMANDS
 from isovist.kernel.cli.files import files
 from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
@@ -64,6 +66,9 @@ app.command(context)
 app.command(learn)
 app.command(files)
 app.command(audit)
+app.command(effects)
+app.command(mail)
+app.command(timer)
 app.command(agents)
 
 COMMANDS = frozenset(
@@ -77,6 +82,7 @@ COMMANDS = frozenset(
     | AGENT_COMMANDS
     | FILE_COMMANDS
     | AUDIT_COMMANDS
+    | EFFECT_COMMANDS
     | LEARN_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
@@ -969,10 +975,11 @@ def grant(
     *,
     user: Annotated[tuple[Name, ...], Many] = (),
     scope: Annotated[tuple[str, ...], Many] = (),
+    mail: Annotated[tuple[Name, ...], Many] = (),
     revoke: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
-    """Let an agent act for users and publish to scopes, now and later.
+    """Let an agent act for users, publish to scopes and write to agents, now and later.
 
     Parameters
     ----------
@@ -981,12 +988,14 @@ def grant(
     scope
         Scopes to which it may publish: agent, global, or @GROUP of users; user, which needs no
         grant, may stand there too.
+    mail
+        Agents to which it may send mail; * for every agent.
     revoke
         Take these rights away instead.
     """
     from isovist.kernel.cli import processes
 
-    return processes.grant(common, agent, user, scope, revoke=revoke)
+    return processes.grant(common, agent, user, scope, mail, revoke=revoke)
 
 
 @app.command

@@ -150,11 +150,17 @@ def kill(common: Common, pid: int, *, grace: float, tree: bool) -> int:
 
 
 def grant(
-    common: Common, agent: str, users: tuple[str, ...], scopes: tuple[str, ...], *, revoke: bool
+    common: Common,
+    agent: str,
+    users: tuple[str, ...],
+    scopes: tuple[str, ...],
+    mail: tuple[str, ...],
+    *,
+    revoke: bool,
 ) -> int:
-    if not (users or scopes):
+    if not (users or scopes or mail):
         raise Problem(
-            "grant needs a user or a scope",
+            "grant needs a user, a scope or an agent to write to",
             "isovist grant AGENT --user USER --scope user|agent|global|@GROUP",
             status=2,
         )
@@ -166,7 +172,7 @@ def grant(
                 status=2,
             )
     with attach(common) as kernel:
-        kernel.grant(agent, users, scopes, revoke)
+        kernel.grant(agent, users, scopes, revoke, mail=mail)
         held = _rights(kernel, common, agent)
     if common.json:
         emit({"agent": agent, **held})
