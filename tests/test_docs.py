@@ -19,6 +19,7 @@ README, TOOLS = ROOT / "README.md", ROOT / "docs" / "tools.md"
 LEARNING = ROOT / "docs" / "learning.md"
 FILES = ROOT / "docs" / "files.md"
 AGENTS = ROOT / "docs" / "agents.md"
+MAIL = ROOT / "docs" / "mail.md"
 SHOWN_ELSEWHERE = {
     "files_agent.py",
     "learning_agent.py",
@@ -26,7 +27,6 @@ SHOWN_ELSEWHERE = {
     "pay_once.py",
     "remind.py",
 }
-MAIL = ROOT / "docs" / "mail.md"
 """Examples that take other words than a question, and are run by a test of their page."""
 
 

@@ -19,6 +19,8 @@ from isovist.kernel.cli.files import COMMANDS as FILE_COMMANDS
 from isovist.kernel.cli.files import files
 from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
 from isovist.kernel.cli.learn import learn
+from isovist.kernel.cli.tools import COMMANDS as TOOL_COMMANDS
+from isovist.kernel.cli.tools import approve, tool
 
 Flag = Parameter(negative="", show_default=False)
 Many = Parameter(consume_multiple=True, negative="", show_default=False)
@@ -65,6 +67,8 @@ app.command(model)
 app.command(context)
 app.command(learn)
 app.command(files)
+app.command(tool)
+app.command(approve)
 app.command(audit)
 app.command(effects)
 app.command(mail)
@@ -84,6 +88,7 @@ COMMANDS = frozenset(
     | AUDIT_COMMANDS
     | EFFECT_COMMANDS
     | LEARN_COMMANDS
+    | TOOL_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 
