@@ -21,6 +21,7 @@ FILES = ROOT / "docs" / "files.md"
 AGENTS = ROOT / "docs" / "agents.md"
 MAIL = ROOT / "docs" / "mail.md"
 SHOWN_ELSEWHERE = {
+    "desk_tools.py",
     "files_agent.py",
     "learning_agent.py",
     "note_to_self.py",
@@ -84,11 +85,18 @@ def test_the_commands_of_the_first_agent_work_as_shown() -> None:
 
 
 def test_the_page_on_tools_works_as_shown() -> None:
-    example, snippet = blocks("python", TOOLS)
-    where, _, text = example.partition("\n")
-    assert text == (ROOT / where.removeprefix("# ")).read_text()
-    (commands,) = blocks("sh", TOOLS)
+    example, snippet, desk, loop = blocks("python", TOOLS)
+    for shown in (example, desk):
+        where, _, text = shown.partition("\n")
+        assert text == (ROOT / where.removeprefix("# ")).read_text()
+    commands, mounted = blocks("sh", TOOLS)
     assert "4417" in run_as_shown(commands)
+    with short_folder() as folder:
+        program = Path(folder) / "loop.py"
+        program.write_text(loop)
+        said = run_as_shown(mounted.replace("loop.py", str(program)))
+    assert said.count("13.2\n") == 2
+    assert "['desk.convert']\n15.0 False\n[(1, 'desk.convert')] " in said
     with short_folder() as folder:
         shell = Shell(Path(folder))
         program = Path(folder) / "snippet.py"

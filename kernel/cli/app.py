@@ -981,10 +981,11 @@ def grant(
     user: Annotated[tuple[Name, ...], Many] = (),
     scope: Annotated[tuple[str, ...], Many] = (),
     mail: Annotated[tuple[Name, ...], Many] = (),
+    tool: Annotated[tuple[str, ...], Many] = (),
     revoke: Annotated[bool, Flag] = False,
     common: Common = DEFAULTS,
 ) -> int:
-    """Let an agent act for users, publish to scopes and write to agents, now and later.
+    """Let an agent act for users, publish to scopes, write to agents and call tools, now and later.
 
     Parameters
     ----------
@@ -995,12 +996,15 @@ def grant(
         grant, may stand there too.
     mail
         Agents to which it may send mail; * for every agent.
+    tool
+        Tools that it may call: SERVER.TOOL, a pattern, or 'SERVER.TOOL(ARGUMENT=PATTERN, …)' for
+        calls whose arguments fit.
     revoke
         Take these rights away instead.
     """
     from isovist.kernel.cli import processes
 
-    return processes.grant(common, agent, user, scope, mail, revoke=revoke)
+    return processes.grant(common, agent, user, scope, mail, tool, revoke=revoke)
 
 
 @app.command

@@ -12,6 +12,7 @@ from isovist.kernel.cli.common import Common, Problem, attach
 from isovist.kernel.cli.manifests import settled
 from isovist.kernel.cli.show import brief, emit, note, safe, say, table
 from isovist.kernel.cli.supervise import in_tree
+from isovist.kernel.cli.tools import rule
 
 if TYPE_CHECKING:
     from isovist.syscalls.client import Client
@@ -155,15 +156,17 @@ def grant(
     users: tuple[str, ...],
     scopes: tuple[str, ...],
     mail: tuple[str, ...],
+    tools: tuple[str, ...],
     *,
     revoke: bool,
 ) -> int:
-    if not (users or scopes or mail):
+    if not (users or scopes or mail or tools):
         raise Problem(
-            "grant needs a user, a scope or an agent to write to",
-            "isovist grant AGENT --user USER --scope user|agent|global|@GROUP",
+            "grant needs a user, a scope, an agent to write to, or a tool",
+            "isovist grant AGENT --user USER --scope user|agent|global|@GROUP --tool SERVER.TOOL",
             status=2,
         )
+    rules = tuple(rule(text) for text in tools)
     for scope in scopes:
         if scope not in ("user", "agent", "global") and not scope.startswith("@"):
             raise Problem(
@@ -172,13 +175,15 @@ def grant(
                 status=2,
             )
     with attach(common) as kernel:
-        kernel.grant(agent, users, scopes, revoke, mail=mail)
+        kernel.grant(agent, users, scopes, revoke, mail=mail, tools=rules)
         held = _rights(kernel, common, agent)
     if common.json:
         emit({"agent": agent, **held})
     else:
         say(f"{safe(agent)} may act for: {', '.join(held['users']) or 'nobody else'}")
         say(f"{safe(agent)} may publish to: {', '.join(held['scopes'])}")
+        for text in () if revoke else tools:
+            say(f"{safe(agent)} may call: {safe(text)}")
     return 0
 
 

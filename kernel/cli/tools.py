@@ -12,6 +12,7 @@ from isovist.kernel.cli.common import Common, Problem, attach
 if TYPE_CHECKING:
     from isovist.syscalls.abi.tools import Approval, ToolInfo
     from isovist.syscalls.client import Client
+    from isovist.syscalls.records import ToolRule
 
 COMMANDS = frozenset({"tool", "tool ls", "tool show", "tool call", "tool servers", "approve"})
 DEFAULTS = Common()
@@ -226,6 +227,21 @@ def _show(waiting: tuple[Approval, ...]) -> None:
             ]
         )
         say()
+
+
+def rule(text: str) -> ToolRule:
+    """What ``SERVER.TOOL(ARGUMENT=PATTERN, …)`` allows. Raises a :class:`Problem`."""
+    from isovist.syscalls.records import ToolRule
+
+    name, bracket, rest = text.partition("(")
+    pairs = [pair.partition("=") for pair in rest.removesuffix(")").split(",") if pair.strip()]
+    if (bracket and not rest.endswith(")")) or not all(middle for _, middle, _ in pairs):
+        raise Problem(
+            f"--tool: {text!r} is no rule",
+            "it is written SERVER.TOOL or 'SERVER.TOOL(ARGUMENT=PATTERN, …)'",
+            status=2,
+        )
+    return ToolRule(name.strip(), {key.strip(): value.strip() for key, _, value in pairs})
 
 
 def _whole(kernel: Client, text: str, output: str, characters: int) -> str:
