@@ -429,6 +429,7 @@ class Tools:
             "approval",
             actor,
             use.name,
+            users=(use.user,),
             word=word,
             id=use.approval,
             agent=use.who.agent,
