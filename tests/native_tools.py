@@ -58,6 +58,18 @@ def big(characters: int) -> str:
     return "x" * characters
 
 
+def reaches() -> list[str]:
+    """What else this process could write to."""
+    found = []
+    for fd in range(3, 64):
+        try:
+            os.write(fd, b"")
+        except OSError:
+            continue
+        found.append(str(fd))
+    return found
+
+
 def greedy() -> int:
     return len(bytearray(1 << 34))
 

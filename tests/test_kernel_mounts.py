@@ -310,7 +310,17 @@ async def test_functions_are_tools_by_their_annotations(native: ToolSettings) ->
         listed = {tool.name: tool for tool in (await k.tools_list("py.*")).tools}
         assert set(listed) == {
             f"py.{name}"
-            for name in ("add", "length", "count", "fail", "crash", "hang", "big", "greedy")
+            for name in (
+                "add",
+                "length",
+                "count",
+                "fail",
+                "crash",
+                "hang",
+                "big",
+                "greedy",
+                "reaches",
+            )
         }
         add = listed["py.add"]
         assert (add.description, add.read_only) == ("The sum of two numbers.", True)
@@ -335,6 +345,8 @@ async def test_each_call_of_a_function_is_a_process_of_its_own(
     leave = tmp_path / "pid"
     async with desks({"py": native}) as (kernel, k):
         assert [(await k.tool_call("py.count")).text for _ in range(3)] == ["1", "1", "1"]
+        (own,) = json.loads((await k.tool_call("py.reaches")).text)
+        assert own, "the pipe for its own answer alone"
         failed = await k.tool_call("py.fail", {"why": "no such thing"})
         assert (failed.failed, failed.text) == (True, "ValueError: no such thing")
         (crashed,) = (await k.tools_call([use("py.crash")])).results

@@ -45,6 +45,11 @@ class Line:
             raise Closed
         return [decode_to_host(body) for _, body in self._framer.feed(data)]
 
+    def close(self) -> None:
+        """Of a fork: what a tool does must not speak to the kernel in its host's name."""
+        for fd in (self.read_fd, self._write_fd):
+            os.close(fd)
+
     def send(self, message: FromHost | Fatal) -> None:
         """Write one message; waits while the kernel is slow to read."""
         data = memoryview(frame(message))

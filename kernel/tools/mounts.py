@@ -15,7 +15,8 @@ from isovist.kernel.confinement.policy import Policy
 from isovist.kernel.drivers.supervisor import NOTHING, ChildProcess
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
-from isovist.kernel.state.toolwords import Answer
+from isovist.kernel.state.answers import check_object
+from isovist.kernel.state.toolwords import Answer, MountedTool
 from isovist.kernel.tools import protocol as p
 from isovist.kernel.tools.config import ToolSettings
 from isovist.kernel.tools.outputs import Output, Outputs
@@ -24,6 +25,8 @@ from isovist.syscalls.errors import Errno, IsovistError
 
 log = structlog.get_logger()
 
+NAME = 128
+"""Characters of a tool's own name."""
 HOST = "isovist.kernel.tools.host"
 PROXIES = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy",
@@ -53,6 +56,15 @@ class Life:
             cwd=place.folder if native else None,
         )
         self.answers: dict[int, Output] = {}
+
+
+def _sound(tool: MountedTool) -> bool:
+    """A model can be offered it: one that cannot would spoil the whole offer."""
+    try:
+        check_object(tool.parameters, "parameters", "tools")
+    except IsovistError:
+        return False
+    return 1 <= len(tool.name) <= NAME and tool.name.isprintable()
 
 
 def _confined(policy: Policy, argv: list[str]) -> list[str]:
@@ -134,13 +146,18 @@ class ToolMounts:
     def _heard(self, life: Life, message: p.FromHost) -> None:
         match message:
             case p.Mounted():
+                tools = tuple(tool for tool in message.tools[: p.TOOLS] if _sound(tool))
+                if len(tools) < len(message.tools):
+                    log.warning("tools left out", server=life.server, tools=len(tools))
                 self._dispatch(
-                    ev.ToolsUp(
-                        now=self._now(), server=life.server, gen=life.gen, tools=message.tools
-                    )
+                    ev.ToolsUp(now=self._now(), server=life.server, gen=life.gen, tools=tools)
                 )
             case p.Piece() if message.run in life.answers:
-                life.answers[message.run].add(message.text)
+                output = life.answers[message.run]
+                if output.characters + len(message.text) > p.LONGEST:
+                    life.process.kill("it said more than an answer may have")
+                    return
+                output.add(message.text)
             case p.Ended() if message.run in life.answers:
                 self._ended(life, message)
             case _:

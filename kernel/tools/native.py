@@ -108,6 +108,7 @@ class Native:
         sys.stderr.flush()
         parent = os.getpid()
         if (pid := os.fork()) == 0:
+            self._line.close()
             _work(function, use.arguments, writer, parent)
         os.close(writer)
         child = self._children[use.run] = Child(use.run, pid, os.pidfd_open(pid), reader)

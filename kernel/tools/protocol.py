@@ -18,7 +18,7 @@ from isovist.syscalls.framing import pack
 
 PIECE = 64 * 1024
 """Characters of an answer that travel at once."""
-LONGEST = 16 << 20
+LONGEST = 4 << 20
 """Characters of an answer that are taken; what is longer is cut there."""
 TOOLS = 256
 """Tools of one server that are taken."""
