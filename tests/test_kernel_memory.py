@@ -14,6 +14,7 @@ from isovist.kernel.kernel import Kernel
 from isovist.kernel.state import views
 from isovist.storage.learning import enter
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import tools
 from isovist.syscalls.aio import AsyncClient
 from isovist.syscalls.errors import CallerError, Errno, IsovistError
 from isovist.syscalls.operations import Learned
@@ -306,6 +307,9 @@ READING: dict[type[m.Call], m.Call] = {
     m.LearnEdit: m.LearnEdit(id="{unit}", version=1, lesson="changed"),
     m.LearnDelete: m.LearnDelete(id="{unit}"),
     m.LearnReview: m.LearnReview(dry_run=True),
+    tools.ToolsCall: tools.ToolsCall(
+        calls=(tools.ToolUse("memory_search", '{"query": "locker"}'),)
+    ),
 }
 """Every syscall that could give memory back, with a request that does in a sound build."""
 
@@ -315,6 +319,8 @@ SILENT = {
     m.Groups, m.GroupChange, m.Import, m.Backup, m.Statistics, m.Schedule,
     m.Metering, m.ContextSave, m.ContextLoad, m.ContextList, m.ContextDrop,
     m.LearnSubmit, m.LearnStatus, m.LearnConsent,
+    tools.ToolsList, tools.ToolsOutput, tools.ToolsApprovals, tools.ToolsAnswer,
+    tools.ToolsServers,
 }  # fmt: skip
 """Syscalls whose reply has no field that could hold a unit (checked below)."""
 
