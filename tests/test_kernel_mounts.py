@@ -173,7 +173,8 @@ async def test_hanging_and_crashing_servers_leave_others_unharmed() -> None:
                 await trio.sleep(0.05)
         states = {s.name: s for s in (await k.tools_servers()).servers}
         assert states["good"].starts == 1
-        assert states["crash"].starts == states["hang"].starts == 2
+        assert states["crash"].starts == 2
+        assert states["hang"].starts >= 2
         assert states["absent"].state == "failed"
 
 

@@ -547,6 +547,18 @@ def test_names_for_models() -> None:
     assert len(offered("files", "x" * 128)) == 64
 
 
+def test_a_call_may_use_the_name_that_models_know(desk: ToolDesk) -> None:
+    desk.allow("plan", "files.read")
+    desk.call(MAIL, abi.ToolsList())
+    strange = offered("clock", "set time!")
+    desk.use(MAIL, "files__read", strange)
+    assert [call.tool for call in desk.calls()] == ["read", "set time!"]
+    # It is the tool's own name that is permitted, noted and told.
+    refused = one(desk.use(PLAN, "files__write"))
+    assert (refused.name, refused.errno) == ("files.write", Errno.EPERM)
+    assert one(desk.use(MAIL, "files__none")).errno == Errno.EPERM
+
+
 def test_a_long_answer_is_read_by_its_pair_alone(desk: ToolDesk) -> None:
     desk.call(MAIL, abi.ToolsOutput(id="o1", offset=30_000, user="ana"))
     (asked,) = [i for i in desk.said if isinstance(i, ins.ReadOutput)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,18 @@ def test_a_server_without_a_folder_begins_in_an_empty_one(tmp_path: Path) -> Non
     for field in ({"folder": str(tmp_path)}, {"mounts": (Mounted(path=str(tmp_path)),)}):
         with pytest.raises(CallerError):
             prepare("some", ToolSettings(python="a", **field), tmp_path, (str(tmp_path),))
+
+
+def test_the_kernel_imports_neither_the_sdk_nor_what_it_needs() -> None:
+    code = (
+        "import sys, isovist.kernel.kernel, isovist.kernel.tools.native;"
+        "print(*{'mcp', 'pydantic', 'httpx2'} & set(sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert ran.stdout.strip() == ""
 
 
 # -- answers that are too long

@@ -264,7 +264,7 @@ class Tools:
     ) -> None:
         user = call.resolved.user if call.resolved else ""
         arguments, text = check_use(asked, "calls")
-        use = Use(call, who, user, asked.name, text, asked.key, arguments, then)
+        use = Use(call, who, user, self._named(asked.name), text, asked.key, arguments, then)
         self._uses.setdefault(call.key, []).append(use)
         try:
             self._check(who, use.name, arguments)
@@ -280,6 +280,13 @@ class Tools:
             self._over(use, _failed(use, e))
             return
         self.when_up(call, [server], lambda: None if use.over else self._ask(use, server))
+
+    def _named(self, name: str) -> str:
+        """A tool's own name, where a call has the one that models know it by."""
+        server = self.servers.find(name.partition("__")[0])  # whose name holds no _
+        tools = server.tools if server is not None and "." not in name else ()
+        mine = (f"{name.partition('__')[0]}.{t}" for t in tools if _is(name, t))
+        return next(mine, name)
 
     def _own(self, use: Use) -> None:
         """One of the kernel's own tools: a syscall, for the same channel and the same user."""
@@ -604,6 +611,10 @@ def offered(server: str, tool: str) -> str:
     if plain == name and len(name) <= 64:
         return name
     return f"{plain[:55]}_{sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _is(name: str, tool: str) -> bool:
+    return offered(name.partition("__")[0], tool) == name
 
 
 def check_use(use: ToolUse, where: str) -> tuple[dict[str, object], str]:

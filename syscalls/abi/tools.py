@@ -12,8 +12,9 @@ from isovist.syscalls.abi.base import Call, Reply
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """One call of a tool. ``arguments`` is a JSON object as text. ``key`` names the effect: under
-    one key it happens once at most, however often it is asked for; empty: the kernel makes one."""
+    """One call of a tool, by its name or the one that models know it by. ``arguments`` is a JSON
+    object as text. ``key`` names the effect: under one key it happens once at most, however often
+    it is asked for; empty: the kernel makes one."""
 
     name: str
     arguments: str = "{}"
