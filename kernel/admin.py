@@ -17,8 +17,8 @@ from isovist.syscalls.errors import Errno, IsovistError
 
 
 class Admin:
-    """Carries out ``SaveGrant``, ``SaveApproval``, ``SaveGroup``, ``Measure``, ``Meter`` and
-    ``Backup``;
+    """Carries out ``SaveGrant``, ``SaveApproval``, ``SaveGroup``, ``SaveLimits``, ``Measure``,
+    ``Meter`` and ``Backup``;
     ``fail(key, error)`` ends a call whose work failed, ``flush`` hands the waiting audit records to
     the writer. ``first`` is done in the writer's thread before anything is saved, and nothing is
     where that fails: no grant without its line in the chronicle."""
@@ -53,6 +53,9 @@ class Admin:
             ins.FindPublished: lambda i: self._nursery.start_soon(self._find_published, i),
             ins.SaveGroup: lambda i: self._save(
                 i.key, partial(self._store.save_group, i.of, i.name, i.members)
+            ),
+            ins.SaveLimits: lambda i: self._save(
+                i.key, partial(self._store.save_limits, i.axis, i.name, i.figures)
             ),
             ins.Measure: self._measure,
             ins.Meter: lambda i: self._nursery.start_soon(self._meter, i),

@@ -16,7 +16,7 @@ from isovist.kernel.tools.config import ToolSettings
 from isovist.kernel.tools.config import check as check_tools
 from isovist.scheduler.choice import DEFAULT, POLICIES
 from isovist.scheduler.policy import PRIORITIES
-from isovist.scheduler.quota import Limit
+from isovist.scheduler.quota import FIGURES, OF_MODELS, Limit
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.file_operations import USUAL, Bounds
 from isovist.syscalls.names import check_name
@@ -210,8 +210,12 @@ def _check_scheduling(settings: Settings, file: str) -> None:
                 raise refuse(f"priorities.{of}.{name} must be 0 to 9", "priorities")
     for which, limits in settings.quotas.items():
         for name, limit in limits.items():
-            if min(limit.tokens, limit.calls, limit.queue) < 0:
+            figures = {figure: getattr(limit, figure) for figure in FIGURES}
+            if min(figures.values()) < 0:
                 raise refuse(f"quotas.{which}.{name} has a figure below 0", "quotas")
+            others = [figure for figure in figures if figures[figure] and figure not in OF_MODELS]
+            if which == "model" and others:
+                raise refuse(f"quotas.model.{name}: a model has no {others[0]}", "quotas")
 
 
 def _check_learning(learn: Learning, file: str) -> None:

@@ -54,6 +54,7 @@ from isovist.kernel.state.lessons import LEARNER
 from isovist.kernel.tools.mounts import ToolMounts
 from isovist.kernel.tools.outputs import Outputs
 from isovist.kernel.upkeep import Upkeep
+from isovist.kernel.usage import Usage
 from isovist.kernel.work import Piece, Work
 from isovist.kernel.writer import Writer
 from isovist.storage import chronicle
@@ -369,9 +370,20 @@ class Kernel:
             timers=self.store.timers(),
             next_time=next_time,
             tool_servers=[tool.server(name) for name, tool in self.config.settings.tools.items()],
+            held=self.store.holdings(),
+            limits_chosen=self.store.limits(),
             unreviewed=self.store.statistics()["entries_fresh"],
             files=self.config.settings.files,
         )
+        usage = Usage(
+            self.spawner,
+            self.config.state / "workspaces",
+            running=lambda: [e.pid for e in self.state.processes.entries() if e.state == "running"],
+            watched=lambda: self.state.quotas.watched(),
+            now=self.now,
+            dispatch=self.dispatch,
+        )
+        self._nursery.start_soon(usage.run)
         forgetting.begin()
         self._nursery.start_soon(self.embedding.run)
         self._nursery.start_soon(self.upkeep.run)

@@ -1,4 +1,4 @@
-"""Quotas: what an agent, a user or all callers of a model may have at once and in a minute.
+"""Quotas: what an agent, a user or all callers of a model may have at once and in a time.
 
 A call is admitted by all gates that it passes (its agent's, its user's, its model's) or by none,
 and every refusal says when it is worth trying again.
@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-MINUTE = 60_000_000_000
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+NEVER = 1 << 62
+"""An instant that does not come."""
 EVERYBODY = "*"
 """The limit of all who have none of their own: each has a gate of its own under it."""
 
@@ -24,6 +27,75 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """That are admitted and have not ended."""
     queue: int = 0
     """That are admitted and have not begun to run."""
+    syscalls: int = 0
+    """A second. One second's worth may be saved up."""
+    units: int = 0
+    """That are stored."""
+    bytes: int = 0
+    """Of the texts of these."""
+    workspace: int = 0
+    """Bytes in the workspace, and of the versions of files that are kept."""
+    seconds: int = 0
+    """Of processor, a day (UTC), of all processes together."""
+    memory: int = 0
+    """Bytes, of each process."""
+
+
+FIGURES = Limit.__struct_fields__
+"""The names of all limits."""
+OF_MODELS = ("tokens", "calls", "queue")
+"""Those that a model has as well."""
+
+
+class Allowances:
+    """Which limits hold for whom: those of the settings, where the operator has set none since.
+
+    A name that stands for itself in the settings has these limits and none of ``EVERYBODY``; what
+    was set goes before both, figure by figure.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Mapping[str, Limit]],
+        chosen: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._chosen = {key: dict(figures) for key, figures in (chosen or {}).items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._settings or self._chosen)
+
+    def of(self, axis: str, name: str) -> Limit | None:
+        """``None``: there is none at all."""
+        named = self._settings.get(axis, {})
+        found = named.get(name)
+        if found is None:
+            found = self._with(named.get(EVERYBODY), axis, EVERYBODY)
+        return found if name == EVERYBODY else self._with(found, axis, name)
+
+    def _with(self, limit: Limit | None, axis: str, name: str) -> Limit | None:
+        chosen = self._chosen.get((axis, name))
+        return limit if not chosen else msgspec.structs.replace(limit or Limit(), **chosen)
+
+    def chosen(self, axis: str, name: str) -> dict[str, int]:
+        return dict(self._chosen.get((axis, name), {}))
+
+    def choose(self, axis: str, name: str, figures: Mapping[str, int]) -> None:
+        """All that is set for a name from now on."""
+        if figures:
+            self._chosen[axis, name] = dict(figures)
+        else:
+            self._chosen.pop((axis, name), None)
+
+    def named(self) -> set[tuple[str, str]]:
+        """Every axis and name that a limit is set for."""
+        in_settings = {(axis, name) for axis, named in self._settings.items() for name in named}
+        return in_settings | set(self._chosen)
+
+    def any(self, axis: str, *figures: str) -> bool:
+        """Whether anybody on an axis has one of these limits."""
+        limits = (self.of(a, name) for a, name in self.named() if a == axis)
+        return any(limit and any(getattr(limit, f) for f in figures) for limit in limits)
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -37,34 +109,49 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Bucket:
-    """A token bucket that holds ``rate`` tokens and is filled with as many a minute.
+    """A token bucket that holds ``rate`` tokens and is filled with as many in a ``period`` (ns).
 
     In whole numbers, so that the instant at which it holds enough is exact: the level is kept in
-    tokens times ``MINUTE``, and rises by ``rate`` in each nanosecond. ``take`` may overdraw it.
+    tokens times the period, and rises by ``rate`` in each nanosecond. ``take`` may overdraw it.
 
-    Bound: over any t minutes at most (1 + t) ``rate`` tokens are taken, and what is overdrawn.
+    Bound: over any t periods at most (1 + t) ``rate`` tokens are taken, and what is overdrawn.
     """
 
-    def __init__(self, rate: int, now: int) -> None:
+    __slots__ = ("_at", "_full", "_level", "_period", "rate")
+
+    def __init__(self, rate: int, now: int, period: int = MINUTE) -> None:
         self.rate = rate
-        self._level = rate * MINUTE
+        self._period = period
+        self._full = self._level = rate * period
         self._at = now
 
     def _fill(self, now: int) -> None:
         risen = self._level + self.rate * max(0, now - self._at)
-        self._level = min(self.rate * MINUTE, risen)
+        self._level = min(self._full, risen)
         self._at = max(self._at, now)
+
+    def draw(self, now: int) -> int:
+        """Take one token; 0 where there was one, else the first instant at which there is."""
+        level = self._level + self.rate * (now - self._at)
+        self._at = now
+        if level > self._full:
+            level = self._full
+        if level < self._period:
+            self._level = level
+            return now - (level - self._period) // self.rate if self.rate else NEVER
+        self._level = level - self._period
+        return 0
 
     def when(self, tokens: int, now: int) -> int:
         """The first instant from ``now`` on that finds ``tokens`` (at most ``rate``) in it."""
         self._fill(now)
-        lacking = tokens * MINUTE - self._level
+        lacking = tokens * self._period - self._level
         return now + max(0, -(-lacking // self.rate))
 
     def take(self, tokens: int, now: int) -> None:
         """Negative ``tokens`` are given back."""
         self._fill(now)
-        self._level = min(self.rate * MINUTE, self._level - tokens * MINUTE)
+        self._level = min(self._full, self._level - tokens * self._period)
 
     def level(self, now: int) -> int:
         """What :meth:`restore` takes back at the same instant."""
@@ -74,9 +161,14 @@ class Bucket:
     def restore(self, level: int) -> None:
         self._level = level
 
+    def left(self, now: int) -> int:
+        """Tokens that are in it; below 0 where it is overdrawn."""
+        self._fill(now)
+        return self._level // self._period
+
     def full(self, now: int) -> bool:
         self._fill(now)
-        return self._level == self.rate * MINUTE
+        return self._level == self._full
 
 
 class Gate:
@@ -85,7 +177,17 @@ class Gate:
     def __init__(self, limit: Limit, now: int) -> None:
         self.limit = limit
         self.calls = self.waiting = 0
+        self.changed = False
         self.bucket = Bucket(limit.tokens, now) if limit.tokens else None
+
+    def become(self, limit: Limit, now: int) -> None:
+        """Another limit holds from now on: of its tokens there are as many as there were left."""
+        if limit.tokens != self.limit.tokens:
+            before = self.bucket
+            self.bucket = Bucket(limit.tokens, now) if limit.tokens else None
+            if before is not None and self.bucket is not None:
+                self.bucket.restore(min(self.bucket.level(now), before.level(now)))
+        self.limit, self.changed = limit, True
 
     def refusal(self, name: str, tokens: int, now: int) -> Refusal | None:
         limit = self.limit
@@ -111,7 +213,7 @@ class _Admitted(msgspec.Struct):
 
 
 class Quotas:
-    """All gates, by axis (as ``agent``) and name. ``limits`` has ``EVERYBODY`` where it likes.
+    """All gates, by axis (as ``agent``) and name.
 
     A call reserves the longest answer that it may get when it is admitted; its prompt is taken
     when its length is known, which may overdraw the bucket; what it did not use is given back at
@@ -119,7 +221,7 @@ class Quotas:
     on, since where it was nobody answers, has all given back and begins anew.
     """
 
-    def __init__(self, limits: Mapping[str, Mapping[str, Limit]]) -> None:
+    def __init__(self, limits: Allowances) -> None:
         self._limits = limits
         self._gates: dict[tuple[str, str], Gate] = {}
         self._calls: dict[int, _Admitted] = {}
@@ -177,7 +279,29 @@ class Quotas:
 
     def __bool__(self) -> bool:
         """Whether there is any limit."""
-        return bool(self._limits)
+        return bool(self._limits or self._gates)
+
+    def enter(self, axis: str, name: str, limit: Limit, now: int) -> None:
+        """Have a gate for a name that the limits do not know: one process's."""
+        if (axis, name) not in self._gates:
+            self._gates[axis, name] = Gate(limit, now)
+
+    def changed(self, axis: str, name: str, now: int) -> None:
+        """Other limits hold for a name (``EVERYBODY``: for all that have none of their own)."""
+        for (a, one), gate in list(self._gates.items()):
+            if a == axis and name in (EVERYBODY, one):
+                # Without any it still counts those that it has let in.
+                gate.become(self._limits.of(a, one) or Limit(), now)
+
+    def used(self, axis: str, name: str, now: int) -> dict[str, int]:
+        """By the names of limits; empty where nobody has asked for long."""
+        gate = self._gates.get((axis, name))
+        if gate is None:
+            return {}
+        used = {"calls": gate.calls, "queue": gate.waiting}
+        if gate.bucket is not None:
+            used["tokens"] = gate.bucket.rate - gate.bucket.left(now)
+        return used
 
     def take(self, key: int, tokens: int, now: int) -> None:
         """The call's prompt has ``tokens``."""
@@ -198,8 +322,7 @@ class Quotas:
     def _gate(self, axis: str, name: str, now: int) -> Gate | None:
         gate = self._gates.get((axis, name))
         if gate is None:
-            limits = self._limits.get(axis, {})
-            limit = limits.get(name) or limits.get(EVERYBODY)
+            limit = self._limits.of(axis, name)
             if limit is None:
                 return None
             gate = self._gates[axis, name] = Gate(limit, now)
@@ -221,8 +344,9 @@ class Quotas:
             own = [c for c in self._calls.values() if gate in c.gates]
             assert gate.calls == len(own), "each gate counts its calls"
             assert gate.waiting == sum(not c.begun for c in own), "and those that wait"
-            assert not gate.limit.calls or gate.calls <= gate.limit.calls
-            assert not gate.limit.queue or gate.waiting <= gate.limit.queue
+            if not gate.changed:  # else it may have let in more before
+                assert not gate.limit.calls or gate.calls <= gate.limit.calls
+                assert not gate.limit.queue or gate.waiting <= gate.limit.queue
 
 
 def _count(call: _Admitted, by: int) -> None:

@@ -44,6 +44,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
+from isovist.syscalls.quotas import AsyncQuotaCalls
 from isovist.syscalls.records import Message, ModelQueue, SavedContext, Tool, Unit, Usage
 from isovist.syscalls.session import Exchange, Outbox, Session, agreed, closed, gone, hello
 from isovist.syscalls.supervision import AsyncSupervisionCalls
@@ -100,6 +101,7 @@ class AsyncClient(
     AsyncMailCalls,
     AsyncMountedCalls,
     AsyncFileCalls,
+    AsyncQuotaCalls,
 ):
     """A channel to the kernel for the tasks of one trio run; made by :func:`open_client`.
 

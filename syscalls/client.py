@@ -48,6 +48,7 @@ from isovist.syscalls.options import (
     SpawnOptions,
     conversation,
 )
+from isovist.syscalls.quotas import QuotaCalls
 from isovist.syscalls.records import Message, ModelQueue, SavedContext, Tool, Unit, Usage
 from isovist.syscalls.session import (
     Exchange,
@@ -93,7 +94,15 @@ def connect(
     return client
 
 
-class Client(LearnCalls, SupervisionCalls, EffectCalls, MailCalls, MountedCalls, FileCalls):
+class Client(
+    LearnCalls,
+    SupervisionCalls,
+    EffectCalls,
+    MailCalls,
+    MountedCalls,
+    FileCalls,
+    QuotaCalls,
+):
     """A channel to the kernel. All methods may be used from several threads at once.
 
     Each call takes ``user`` and ``deadline_ms`` as keywords (see :class:`messages.Call`),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from isovist.syscalls.abi import effects, files, mail, supervision, timers, tools
+from isovist.syscalls.abi import effects, files, mail, quotas, supervision, timers, tools
 from isovist.syscalls.abi.base import Call as Call
 from isovist.syscalls.abi.base import Reply as Reply
 from isovist.syscalls.records import (
@@ -649,7 +649,7 @@ Request = (
     | ContextSave | ContextLoad | ContextList | ContextDrop
     | LearnSubmit | LearnStatus | LearnLessons | LearnList | LearnEdit | LearnDelete
     | LearnConsent | LearnReview
-    | mail.Request | effects.Request | timers.Request
+    | mail.Request | effects.Request | timers.Request | quotas.Request
     | supervision.Request
     | tools.Request
     | files.Request
@@ -1053,7 +1053,7 @@ AnyReply = (
     | GroupList | ViewShown | Rounds | Files | Prefetched | Matched | ReceiptShown | Exported
     | Imported | BackedUp | Figures | Queues | Metered | ContextSaved | ContextLoaded | Contexts
     | Submissions | Lessons | Entries | Consent | Reviewed
-    | mail.AnyReply | effects.AnyReply | timers.AnyReply
+    | mail.AnyReply | effects.AnyReply | timers.AnyReply | quotas.AnyReply
     | supervision.AnyReply
     | tools.AnyReply
     | files.AnyReply
@@ -1115,6 +1115,7 @@ REPLY_OF: dict[type[Call], type[Reply]] = {
     **mail.REPLY_OF,
     **effects.REPLY_OF,
     **timers.REPLY_OF,
+    **quotas.REPLY_OF,
     **supervision.REPLY_OF,
     supervision.Heartbeat: Done,
     **tools.REPLY_OF,
@@ -1178,6 +1179,7 @@ NAMES: dict[type[Call], str] = {
     **mail.NAMES,
     **effects.NAMES,
     **timers.NAMES,
+    **quotas.NAMES,
     **supervision.NAMES,
     **tools.NAMES,
     **files.NAMES,

@@ -21,7 +21,7 @@ import msgspec
 
 from isovist.syscalls import errors, manifest, records
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi import effects, files, mail, supervision, timers, tools
+from isovist.syscalls.abi import effects, files, mail, quotas, supervision, timers, tools
 from isovist.syscalls.names import MAX_FRAME, MAX_NAME, MAX_TEXT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "syscalls.md"
@@ -52,6 +52,7 @@ SHOWN = (
     effects.Body,
     effects.Effect,
     timers.Timer,
+    quotas.Quota,
     records.ToolRule,
     records.ToolMade,
     tools.ToolUse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isovist.scheduler.quota import MINUTE, Bucket, Limit, Quotas, Refusal
+from isovist.scheduler.quota import MINUTE, Allowances, Bucket, Limit, Quotas, Refusal
 
 A = ("agent", "a")
 
@@ -61,7 +61,7 @@ def test_no_window_takes_more_than_its_worth(rate: int, tries: list[tuple[int, i
 
 
 def test_a_call_is_admitted_at_the_instant_it_was_told() -> None:
-    quotas = Quotas({"agent": {"a": Limit(tokens=600)}})
+    quotas = Quotas(Allowances({"agent": {"a": Limit(tokens=600)}}))
     assert admitted(quotas, 1, 600, 5)
     at = refused(quotas, 100, 5).at
     assert at == 5 + 10_000_000_000
@@ -70,7 +70,7 @@ def test_a_call_is_admitted_at_the_instant_it_was_told() -> None:
 
 
 def test_what_was_not_used_is_given_back_and_prompts_are_paid_for() -> None:
-    quotas = Quotas({"agent": {"a": Limit(tokens=600)}})
+    quotas = Quotas(Allowances({"agent": {"a": Limit(tokens=600)}}))
     assert admitted(quotas, 1, 600, 0)
     quotas.take(1, 50, 0)
     quotas.end(1, 30, 0)
@@ -82,7 +82,7 @@ def test_what_was_not_used_is_given_back_and_prompts_are_paid_for() -> None:
 
 
 def test_calls_and_queue_are_counted_apart() -> None:
-    quotas = Quotas({"agent": {"a": Limit(calls=3, queue=2)}})
+    quotas = Quotas(Allowances({"agent": {"a": Limit(calls=3, queue=2)}}))
     assert admitted(quotas, 1, 9, 0)
     assert admitted(quotas, 2, 9, 0)
     assert "waiting" in refused(quotas, 9, 0).why
@@ -101,11 +101,13 @@ def test_calls_and_queue_are_counted_apart() -> None:
 def test_all_gates_or_none() -> None:
     """Who is refused at one gate has taken nothing at the others; the latest time counts."""
     quotas = Quotas(
-        {
-            "agent": {"a": Limit(tokens=60)},
-            "user": {"*": Limit(tokens=30)},
-            "model": {"m": Limit(calls=1)},
-        }
+        Allowances(
+            {
+                "agent": {"a": Limit(tokens=60)},
+                "user": {"*": Limit(tokens=30)},
+                "model": {"m": Limit(calls=1)},
+            }
+        )
     )
     one, other, model = ("user", "ana"), ("user", "bob"), ("model", "m")
     assert admitted(quotas, 1, 30, 0, A, one)
@@ -117,7 +119,7 @@ def test_all_gates_or_none() -> None:
 
 
 def test_what_can_never_be_is_said() -> None:
-    quotas = Quotas({"agent": {"*": Limit(tokens=100)}})
+    quotas = Quotas(Allowances({"agent": {"*": Limit(tokens=100)}}))
     refusal = refused(quotas, 101, 0)
     assert refusal.never
     assert "100 tokens a minute" in refusal.why
@@ -125,7 +127,7 @@ def test_what_can_never_be_is_said() -> None:
 
 
 def test_a_name_of_its_own_goes_before_everybody() -> None:
-    quotas = Quotas({"agent": {"*": Limit(calls=1), "a": Limit()}})
+    quotas = Quotas(Allowances({"agent": {"*": Limit(calls=1), "a": Limit()}}))
     assert all(admitted(quotas, key, 9, 0) for key in range(5))
     assert admitted(quotas, 9, 9, 0, ("agent", "b"))
     refused(quotas, 9, 0, ("agent", "b"))
@@ -133,7 +135,7 @@ def test_a_name_of_its_own_goes_before_everybody() -> None:
 
 
 def test_names_that_are_quiet_again_are_forgotten() -> None:
-    quotas = Quotas({"agent": {"*": Limit(tokens=60, calls=1)}})
+    quotas = Quotas(Allowances({"agent": {"*": Limit(tokens=60, calls=1)}}))
     for key in range(3000):
         now = key * MINUTE
         assert admitted(quotas, key, 60, now, ("agent", f"a{key}"))

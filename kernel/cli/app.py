@@ -19,6 +19,8 @@ from isovist.kernel.cli.files import COMMANDS as FILE_COMMANDS
 from isovist.kernel.cli.files import files
 from isovist.kernel.cli.learn import COMMANDS as LEARN_COMMANDS
 from isovist.kernel.cli.learn import learn
+from isovist.kernel.cli.quotas import COMMANDS as QUOTA_COMMANDS
+from isovist.kernel.cli.quotas import quota
 from isovist.kernel.cli.tools import COMMANDS as TOOL_COMMANDS
 from isovist.kernel.cli.tools import approve, tool
 
@@ -74,6 +76,7 @@ app.command(effects)
 app.command(mail)
 app.command(timer)
 app.command(agents)
+app.command(quota)
 
 COMMANDS = frozenset(
     {"up", "down", "run", "ps", "kill", "log", "why", "memory", "memory ls", "memory show",
@@ -89,6 +92,7 @@ COMMANDS = frozenset(
     | EFFECT_COMMANDS
     | LEARN_COMMANDS
     | TOOL_COMMANDS
+    | QUOTA_COMMANDS
 )  # fmt: skip
 """The names of all commands, for the hints of wrong usage."""
 

@@ -106,15 +106,19 @@ class Changes:
         accept, sharing = self._state.barrier.accept, self._state.sharing
         if isinstance(request, m.Update):
             sharing.check_still(who, found)
-            call.note = dropped(request.text)
-            return ops.Replace(
+            call.note, text = dropped(request.text), check_text(request.text)
+            more = len(text.encode()) - len(found.hit.unit.text.encode())
+            self._state.quotas.check(who, found.owner_user, {"bytes": more})
+            op = ops.Replace(
                 partition=found.partition,
                 seq=accept(found.partition),
                 id=request.id,
                 version=request.version,
-                text=check_text(request.text),
+                text=text,
                 stored_at=now,
             )
+            self._state.quotas.reserve(who, found.owner_user, op, 0, max(0, more))
+            return op
         if isinstance(request, m.Expire):
             at, old = check_time(request.at, "at"), found.hit.unit.expires_at
             if old is not None and (at is None or at > old):

@@ -13,7 +13,7 @@ from isovist.kernel.state.answers import check_answer, check_turns, in_words, si
 from isovist.kernel.state.audit import last_user_turn
 from isovist.kernel.state.calls import Call, Generation, Step
 from isovist.syscalls import messages as m
-from isovist.syscalls.errors import CallerError, Errno, KernelError
+from isovist.syscalls.errors import CallerError, Errno, KernelError, WorldError
 from isovist.syscalls.names import MAX_TEXT, check_barrier, check_kinds, check_name, check_text
 from isovist.syscalls.operations import NEXT_ROUND, Outcome, SearchQuery
 from isovist.syscalls.records import partition_of
@@ -160,15 +160,20 @@ class Chats:
             return
         call.to(Step.KEEP, self._state.now)
         exchange = f"User: {said}\nAssistant: {text}".encode(errors="replace")[: MAX_TEXT - 8]
-        self._state.memory.put(
-            call,
-            partition_of("pair", call.resolved.user, call.agent),
-            text=check_text(exchange.decode(errors="ignore")),
-            kind="conversation",
-            stream="protected",
-            session=request.session,
-            round=NEXT_ROUND,
-        )
+        try:
+            self._state.memory.put(
+                call,
+                partition_of("pair", call.resolved.user, call.agent),
+                text=check_text(exchange.decode(errors="ignore")),
+                kind="conversation",
+                stream="protected",
+                session=request.session,
+                round=NEXT_ROUND,
+            )
+        except WorldError as e:
+            # The model has answered: a quota does not take the answer away.
+            call.tell(self._state.now, f"not kept: {e.message}")
+            self.kept(call)
 
     def kept(self, call: Call, outcome: Outcome | None = None) -> None:
         """The exchange is durable (``None``: not, or not yet, which does not take the answer

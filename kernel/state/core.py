@@ -39,6 +39,7 @@ from isovist.kernel.state.matching import Named
 from isovist.kernel.state.memory import Memory
 from isovist.kernel.state.metering import Metering
 from isovist.kernel.state.processes import Processes
+from isovist.kernel.state.quotas import Quotas
 from isovist.kernel.state.recall import Recall
 from isovist.kernel.state.reviewing import Reviewing
 from isovist.kernel.state.routing import Routing
@@ -51,8 +52,10 @@ from isovist.kernel.state.toolcalls import Tools
 from isovist.kernel.state.toolloop import ToolLoops
 from isovist.kernel.state.toolservers import ServerConfig
 from isovist.kernel.state.users import Principal, Resolved, Users
+from isovist.scheduler.quota import Allowances, Bucket
 from isovist.syscalls import messages as m
 from isovist.syscalls.abi import supervision
+from isovist.syscalls.abi.quotas import QuotaSet
 from isovist.syscalls.abi.timers import Timer
 from isovist.syscalls.abi.tools import ToolsCall
 from isovist.syscalls.codec import failed
@@ -60,7 +63,7 @@ from isovist.syscalls.errors import CallerError, Errno, IsovistError, KernelErro
 from isovist.syscalls.file_operations import USUAL, Bounds
 from isovist.syscalls.manifest import Approval
 from isovist.syscalls.names import MAX_FRAME, MAX_TEXT
-from isovist.syscalls.operations import Put, Restored
+from isovist.syscalls.operations import Held, Put, Restored
 from isovist.syscalls.records import ToolRule
 
 SECOND = 1_000_000_000
@@ -94,6 +97,10 @@ class Channel:
     closing: bool = False
     malformed: int = 0
     calls: dict[int, int] = field(default_factory=dict)
+    pace: tuple[Bucket, ...] = ()
+    """What its syscalls are drawn from, where their number in a second is bounded."""
+    refused: int = 0
+    """Syscalls in a row that were over that."""
     named: dict[str, Named] = field(default_factory=dict)
     """By word: what was shown on this channel before it is forgotten, the latest last."""
 
@@ -123,6 +130,8 @@ class State:
         consents: Mapping[str, str] | None = None,
         timers: Iterable[Timer] = (),
         next_time: NextTime = no_cron,
+        held: Iterable[Held] = (),
+        limits_chosen: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
         unreviewed: int = 0,
         permissions: Mapping[str, tuple[tuple[str, ...], tuple[ToolRule, ...]]] | None = None,
         approvals: Mapping[str, Approval] | None = None,
@@ -182,7 +191,9 @@ class State:
         self.metering = Metering(self)
         self.audits = Audits(self)
         scheduling = scheduling or Scheduling()
-        self.admission = Admission(self, scheduling)
+        allowed = Allowances(scheduling.quotas, limits_chosen)
+        self.quotas = Quotas(self, allowed, held)
+        self.admission = Admission(self, allowed)
         self.drivers = Drivers(self, models, scheduling)
         self.routing = Routing(self)
         self._last_key = 0
@@ -219,6 +230,7 @@ class State:
             **self.reviewing.syscalls(),
             **self.audits.syscalls(),
             **self.admission.syscalls(),
+            **self.quotas.syscalls(),
             **self.metering.syscalls(),
         }
         self._events: dict[type[ev.Event], Callable[[Any], None]] = {
@@ -245,6 +257,7 @@ class State:
             **self.reviewing.events(),
             **self.audits.events(),
             **self.drivers.events(),
+            **self.quotas.events(),
             **self.metering.events(),
         }
 
@@ -341,6 +354,8 @@ class State:
             raise CallerError(
                 f"{self.limits.calls} calls are outstanding, the limit", errno=Errno.EAGAIN
             )
+        if resolved is not None:
+            self.quotas.step_for(resolved.user)
         self._last_key += 1
         opened = Call(self._last_key, channel.number, call, request, channel.who.agent, self.now)
         opened.tell(self.now, f"arrived {opened.name}")
@@ -398,7 +413,8 @@ class State:
 
     def _attached(self, event: ev.Attached) -> None:
         who = self.processes.principal(event)
-        self.channels[event.channel] = Channel(event.channel, who, event.pid)
+        channel = self.channels[event.channel] = Channel(event.channel, who, event.pid)
+        self.quotas.attached(channel)
         self.processes.attached(event.pid, event.channel)
 
     def _detached(self, event: ev.Detached) -> None:
@@ -431,6 +447,8 @@ class State:
                 )
             if not channel.greeted and type(request) is not m.Hello:
                 raise CallerError("hello comes first", errno=Errno.EPROTO)
+            if channel.pace and self._paced(channel, event):
+                self.quotas.step(channel)
             deadline = request.deadline_ms
             if deadline is not None and not 1 <= deadline <= 3_600_000:
                 raise CallerError("deadline_ms must be 1 to 3600000", field="deadline_ms")
@@ -445,6 +463,14 @@ class State:
             else:
                 e.story = e.story or (f"arrived {m.NAMES[type(request)]}", f"failed {e.errno.name}")
                 self.reply(channel, event.call, failed(e))
+
+    @staticmethod
+    def _paced(channel: Channel, event: ev.Arrived) -> bool:
+        """Whether a request counts where syscalls are counted: all but the kernel's own, and a
+        cancel, which ends what was counted."""
+        request = event.request
+        cancels = isinstance(request, m.Cancel) and request.call in channel.calls
+        return event.call < INNER and not cancels
 
     def _malformed(self, event: ev.Malformed) -> None:
         channel = self.channels.get(event.channel)
@@ -568,6 +594,7 @@ class State:
         self.files.answered(event.key)
         self.lessons.answered(event.key)
         self.distrust.failed(event.key)
+        self.quotas.failed(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
             self.forgetting.answer(call)
@@ -578,6 +605,7 @@ class State:
         """What a call wanted made durable is."""
         self.lessons.saved(event.key)
         self.distrust.saved(event.key)
+        self.quotas.saved(event.key)
         call = self.calls.get(event.key)
         if call is not None and isinstance(call.request, m.Import):
             self.exports.saved(call)
@@ -589,6 +617,8 @@ class State:
             self.finish(call, self.agents.saved(call))
         elif isinstance(call.request, m.GroupChange):
             self.finish(call, self.groups.saved(call))
+        elif isinstance(call.request, QuotaSet):
+            self.finish(call, self.quotas.set(call))
         elif isinstance(call.request, m.LearnConsent):
             self.finish(call, self.lessons.consented(call))
         elif isinstance(call.request, m.Backup):
@@ -631,5 +661,6 @@ class State:
             self.drivers.validate()
             self.admission.validate()
             self.tools.validate()
+            self.quotas.validate()
         except AssertionError as e:
             raise KernelError(f"broken invariant: {e}") from e

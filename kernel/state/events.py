@@ -129,6 +129,14 @@ class Saved(Event, frozen=True, kw_only=True, gc=False):
     bytes: int = 0
 
 
+class Sampled(Event, frozen=True, kw_only=True, gc=False):
+    """What running processes have used (nanoseconds of processor so far, bytes of memory), and the
+    bytes in workspaces, by agent, that were to be measured."""
+
+    usage: dict[int, tuple[int, int]]
+    workspaces: dict[str, int]
+
+
 class Measured(Event, frozen=True, kw_only=True, gc=False):
     """What there is of each kind."""
 

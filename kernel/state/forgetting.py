@@ -208,6 +208,7 @@ class Forgetting:
         for outcome in event.outcomes:
             # Vectors that were still to come will come to nothing, and that is no loss.
             self._state.barrier.removed(outcome.op.partition, outcome.id)
+        self._state.quotas.purged(event.key, event.outcomes, event.user)
         self._state.users.forget(event.user)
         self._state.metering.forget(event.user)
         self._state.contexts.forget(event.user)

@@ -363,6 +363,15 @@ class Measure(Instruction, frozen=True, gc=False):
     key: int
 
 
+class SaveLimits(Instruction, frozen=True, gc=False):
+    """Make durable what the operator has set for a name, as it now stands; then send ``Saved``."""
+
+    key: int
+    axis: str
+    name: str
+    figures: dict[str, int]
+
+
 class Backup(Instruction, frozen=True, gc=False):
     """Copy the store to a new file at ``path``, then send ``Saved`` for ``key``."""
 

@@ -150,9 +150,12 @@ class Memory:
     def put(
         self, call: Call, partition: Partition, *, said_at: int | None = None, **fields: Any
     ) -> None:
-        """Accept a new unit of ``call``: from here on readers wait for it."""
+        """Accept a new unit of ``call``: from here on readers wait for it. Raises ``EDQUOT``, and
+        then has issued no number."""
         if call.resolved is None:
             raise KernelError("a write without an owner", story=call.told())
+        who, size = self._state.channels[call.channel].who, len(fields["text"].encode())
+        self._state.quotas.check(who, call.resolved.user, {"units": 1, "bytes": size})
         seq = self._state.barrier.accept(partition)
         now = self._state.calendar()
         session, user = fields.get("session"), call.resolved.user
@@ -169,6 +172,7 @@ class Memory:
             stored_at=now,
             **fields,
         )
+        self._state.quotas.reserve(who, user, call.put, 1, size)
         self.hand_out(call, call.put)
 
     def hand_out(self, call: Call, op: Op) -> None:
@@ -219,6 +223,7 @@ class Memory:
         key = self._answered(op)
         if not key:
             return
+        self._state.quotas.settled(outcome)
         self._written(outcome)
         # Visible first, then acknowledged: whoever hears of the write can already find it.
         self._show(op, ("lexical",) if outcome.chunks else LEGS)
@@ -291,6 +296,7 @@ class Memory:
         key = self._answered(op)
         if not key:
             return
+        self._state.quotas.settled(event.outcome)
         # The number is void: it is visible as nothing, so nobody waits for it.
         self._show(op, LEGS)
         if key == _KERNEL:

@@ -70,6 +70,7 @@ class Processes:
     def _spawn(self, channel: Channel, frame: int, request: m.Spawn) -> None:
         made = plan(self._state, channel, request)
         self._check_room(channel.who)
+        self._state.quotas.check_spawn(made.who, made.user)
         key = (made.who.agent, made.user, request.lineage)
         if request.lineage and any((e.agent, e.user, e.who.lineage) == key for e in self._living()):
             raise CallerError(
@@ -118,7 +119,7 @@ class Processes:
                 entry.user,
                 entry.who.lineage,
                 entry.care.mounts,
-                dict(entry.who.rights.quotas),
+                self._state.quotas.of_process(entry.who, entry.user),
             )
         )
 
@@ -231,6 +232,7 @@ class Processes:
     def end(self, entry: Entry, status: int, reason: str) -> None:
         entry.state, entry.status, entry.reason = "exited", status, reason
         entry.paused = False
+        self._state.quotas.exited(entry)
         self._state.supervision.ended(entry)
         waiters, entry.waiters = sorted(entry.waiters), set()
         entry.followers.clear()

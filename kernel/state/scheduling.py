@@ -7,14 +7,14 @@ arrives; one that may not pass is refused with ``EAGAIN`` and the time at which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from isovist.kernel.state.calls import Call
 from isovist.kernel.state.users import Principal
 from isovist.scheduler.choice import DEFAULT
-from isovist.scheduler.quota import Limit, Quotas
+from isovist.scheduler.quota import Allowances, Limit, Quotas
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 
@@ -59,9 +59,10 @@ class Scheduling:
 class Admission:
     """Invariant: a chat that passed a gate is counted there until it ends, however it ends."""
 
-    def __init__(self, state: State, scheduling: Scheduling) -> None:
+    def __init__(self, state: State, limits: Allowances) -> None:
         self._state = state
-        self._quotas = Quotas(scheduling.quotas)
+        self._limits = limits
+        self._quotas = Quotas(limits)
 
     def syscalls(self) -> dict[type[m.Call], Callable[[Channel, int, Any], None]]:
         return {m.Schedule: self._schedule}
@@ -74,10 +75,10 @@ class Admission:
 
     def check(self, who: Principal, request: m.Chat, model: str) -> None:
         """Raises ``EAGAIN`` with the time of the next try, or ``EINVAL`` where none can help."""
+        names = self._gates(who, self._state.users.resolve(who, request.user).user, model)
         if not self._quotas:
             return
         now = self._state.now
-        names = _gates(who.agent, self._state.users.resolve(who, request.user).user, model)
         refusal = self._quotas.refusal(names, request.max_tokens, now)
         if refusal is None:
             return
@@ -89,7 +90,7 @@ class Admission:
     def admit(self, call: Call, model: str, max_tokens: int) -> None:
         """A chat that was checked is now outstanding."""
         if self._quotas and call.resolved is not None:
-            names = _gates(call.agent, call.resolved.user, model)
+            names = self._gates_of(call, call.resolved.user, model)
             self._quotas.admit(call.key, names, max_tokens, self._state.now)
 
     def move(self, call: Call, model: str, max_tokens: int) -> bool:
@@ -98,7 +99,7 @@ class Admission:
         it, and it is counted where it was."""
         if not self._quotas or call.resolved is None:
             return True
-        names = _gates(call.agent, call.resolved.user, model)
+        names = self._gates_of(call, call.resolved.user, model)
         return self._quotas.move(call.key, names, max_tokens, self._state.now)
 
     def rendered(self, call: Call, prompt_tokens: int) -> None:
@@ -114,10 +115,28 @@ class Admission:
     def ended(self, call: Call, output_tokens: int) -> None:
         self._quotas.end(call.key, output_tokens, self._state.now)
 
+    def changed(self, axis: str, name: str) -> None:
+        """Other limits hold for a name."""
+        self._quotas.changed(axis, name, self._state.now)
+
+    def used(self, axis: str, name: str) -> dict[str, int]:
+        """Tokens of the last minute and calls that are admitted, where they are counted."""
+        return self._quotas.used(axis, name, self._state.now)
+
+    def _gates_of(self, call: Call, user: str, model: str) -> Iterable[tuple[str, str]]:
+        return self._gates(self._state.channels[call.channel].who, user, model)
+
+    def _gates(self, who: Principal, user: str, model: str) -> Iterable[tuple[str, str]]:
+        """Which gates a chat passes: a process whose rights bound its tokens has one of its own,
+        for itself and its descendants."""
+        names = [("agent", who.agent), ("user", user), ("model", model)]
+        for one in who.line():
+            tokens = one.rights.quotas.get("tokens")
+            if tokens is not None:
+                names.append(("process", str(one.pid)))
+                self._quotas.enter(*names[-1], Limit(tokens=max(1, tokens)), self._state.now)
+        return names
+
     def validate(self) -> None:
         self._quotas.validate()
         assert self._quotas.keys() <= self._state.calls.keys(), "an ended call is counted on"
-
-
-def _gates(agent: str, user: str, model: str) -> tuple[tuple[str, str], ...]:
-    return ("agent", agent), ("user", user), ("model", model)

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from isovist.kernel.state.rights import UNBOUND, Rights, ToolRule
 from isovist.syscalls.errors import CallerError, Errno
 from isovist.syscalls.names import check_name
+
+if TYPE_CHECKING:
+    from isovist.kernel.state.quotas import Account
 
 OPERATOR = "operator"
 """As whom a program of the kernel's own user acts where it says nothing else."""
@@ -67,6 +71,8 @@ class Principal:
     children: int | None = None
     """How many living processes may descend from it; ``None``: no manifest says, so that it may
     have instances of itself alone."""
+    account: Account | None = None
+    """What it and its descendants have used, where its rights bound that."""
     priority: int = 0
     """Added to its agent's level at queues that go by priority."""
 
