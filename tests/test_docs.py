@@ -161,6 +161,13 @@ def test_the_page_on_mail_works_as_shown() -> None:
     assert "30 9 * * MON Europe/Berlin\n" in said
 
 
+@pytest.mark.parametrize("page", ["audit.md", "quotas.md"])
+def test_the_commands_of_a_page_work_as_shown(page: str, tmp_path: Path) -> None:
+    (commands,) = blocks("sh", ROOT / "docs" / page)
+    said = run_as_shown(f"export TMPDIR={tmp_path}\n{commands}")
+    assert {"audit.md": "none was changed", "quotas.md": "units 0 of 5,000"}[page] in said
+
+
 @pytest.mark.parametrize(
     "example",
     sorted({p.name for p in (ROOT / "examples").glob("*.py")} - SHOWN_ELSEWHERE),

@@ -16,7 +16,7 @@ FROM_0 = Number(gte=0)
 Since = Annotated[str, Parameter(show_default=False)]
 
 audit = App(name="audit", help="The hash-chained log of grants, kills, forgets and tool effects.")
-COMMANDS = frozenset({"audit", "audit ls", "audit verify", "audit export"})
+COMMANDS = frozenset({"audit", "audit ls", "audit verify", "audit export", "audit replay"})
 
 
 @audit.command(name="ls")
@@ -77,3 +77,29 @@ def export(*, since: Since = "", common: Common = DEFAULTS) -> int:
     from isovist.kernel.cli import chronicle
 
     return chronicle.export(common, since=since)
+
+
+@audit.command(name="replay")
+def replay(
+    call: str = "",
+    /,
+    *,
+    since: Since = "",
+    query: Annotated[str | None, Parameter(show_default=False)] = None,
+    common: Common = DEFAULTS,
+) -> int:
+    """Hold the records of searches and chats against the store: was each unit that a call was shown
+    what its record says, and in the view of whom it served? Exits with 1 if one was not.
+
+    Parameters
+    ----------
+    call
+        One call, as its reply names it. Default: all on record.
+    since
+        Only calls that ended then or later: ISO 8601 with a zone.
+    query
+        The question, to see whether it is the one recorded; of a chat, the last words of its user.
+    """
+    from isovist.kernel.cli import replay as replays
+
+    return replays.run(common, call, since=since, query=query)
