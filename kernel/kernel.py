@@ -380,6 +380,7 @@ class Kernel:
             self.config.state / "workspaces",
             running=lambda: [e.pid for e in self.state.processes.entries() if e.state == "running"],
             watched=lambda: self.state.quotas.watched(),
+            kept=lambda agent: self.store.file_bytes(agent=agent),
             now=self.now,
             dispatch=self.dispatch,
         )

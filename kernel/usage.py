@@ -30,7 +30,8 @@ class Gauges(Protocol):
 
 class Usage:
     """``running`` are the kernel's numbers of living processes, ``watched`` the agents whose
-    workspace has a limit, with the limit."""
+    workspace has a limit, with the limit; ``kept`` says how many bytes of an agent's files the
+    kernel keeps."""
 
     def __init__(
         self,
@@ -39,23 +40,24 @@ class Usage:
         *,
         running: Callable[[], Iterable[int]],
         watched: Callable[[], Mapping[str, int]],
+        kept: Callable[[str], int],
         now: Callable[[], int],
         dispatch: Callable[[ev.Event], None],
     ) -> None:
         self._gauges, self._workspaces = gauges, workspaces
-        self._running, self._watched = running, watched
+        self._running, self._watched, self._kept = running, watched, kept
         self._now, self._dispatch = now, dispatch
 
     async def run(self) -> None:
         while True:
             await trio.sleep(PAUSE_S)
-            pids = list(self._running())
-            if not pids:
+            pids, watched = list(self._running()), dict(self._watched())
+            if not (pids or watched):
                 continue
             try:
-                usage, workspaces = await trio.to_thread.run_sync(
-                    self._look, pids, dict(self._watched())
-                )
+                usage, workspaces = await trio.to_thread.run_sync(self._look, pids, watched)
+                # Of the store's reader, which is the loop's.
+                workspaces = {agent: n + self._kept(agent) for agent, n in workspaces.items()}
             except Exception as e:
                 log.error("broken rule", rule="what agents use can be measured", why=where(e))
                 continue

@@ -105,6 +105,20 @@ async def test_a_workspace_far_over_its_limit_ends_its_agent(often: None) -> Non
             assert "over the limit of 1,048,576" in ended.reason
 
 
+async def test_files_over_the_limit_of_a_workspace_are_refused(often: None) -> None:
+    with short_folder() as place:
+        limits = {"agent": {"mail": Limit(workspace=100_000)}}
+        async with running(Path(place), quotas=limits) as kernel, client(kernel, "mail") as mail:
+            await mail.file_write("a", b"x" * 60_000)
+            while not (await mail.quotas("agent"))[0].used["workspace"]:
+                await mail.ping()  # until it was measured
+            with pytest.raises(IsovistError) as over:
+                await mail.file_write("b", b"y" * 60_000)
+            assert over.value.errno is Errno.EDQUOT
+            assert "agent mail has 60,000 bytes in its workspace" in over.value.message
+            assert over.value.field == "body"
+
+
 def test_a_workspace_is_measured_by_blocks_and_not_through_links(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for n in range(10):

@@ -115,6 +115,9 @@ class Files:
         resolved = self._state.users.resolve(channel.who, request.user)
         who, user, agent = channel.who, resolved.user, channel.who.agent
         space, note = self._state.sharing.audience(who, request.scope, user, agent, request.stream)
+        # What is put is measured when it is there: here whoever is over its limit already stops.
+        size = 1 if isinstance(request, f.FilePut) else len(request.body)
+        self._state.quotas.charge(who, user, size, "path" if put else "body")
         call = self._open(channel, frame, request, resolved)
         work = self._work(
             call,

@@ -146,10 +146,9 @@ class Quotas:
 
     def step(self, channel: Channel) -> None:
         """Count a syscall of a channel that has a pace. Raises ``EAGAIN``."""
-        now = self._state.now
+        now, at = self._state.now, 0
         for place, bucket in enumerate(channel.pace):
-            at = bucket.draw(now)
-            if at:
+            if at := bucket.draw(now):
                 for drawn in channel.pace[:place]:
                     drawn.take(-1, now)
                 channel.refused += 1
@@ -191,6 +190,12 @@ class Quotas:
                         errno=Errno.EDQUOT,
                         field=name,
                     )
+
+    def charge(self, who: Principal, user: str, size: int, name: str) -> None:
+        """Check so many more bytes of files, and count them until the shell measures again."""
+        self.check(who, user, {"workspace": size}, name)
+        if who.agent in self._workspaces:
+            self._workspaces[who.agent] += size
 
     def _bounds(self, who: Principal, user: str, what: What) -> Iterator[tuple[str, int, int]]:
         """Whoever bounds it: in words, what there is already, and the limit."""
@@ -363,12 +368,15 @@ class Quotas:
                 one.account.nanoseconds += nanoseconds
 
     def watched(self) -> dict[str, int]:
-        """The limits of the workspaces of living agents that have one: what the shell measures."""
+        """The limits of the workspaces of agents that are here and have one: what the shell
+        measures."""
         watched: dict[str, int] = {}
-        for entry in self._state.processes.entries():
-            if entry.state != "exited":
-                for _, _, limit in self._bounds(entry.who, entry.user, "workspace"):
-                    watched[entry.agent] = max(limit, watched.get(entry.agent, 0))
+        here = [(entry.who, entry.user) for entry in self._state.processes.entries()
+                if entry.state != "exited"]  # fmt: skip
+        here += [(channel.who, "") for channel in self._state.channels.values()]
+        for who, user in here:
+            for _, _, limit in self._bounds(who, user, "workspace"):
+                watched[who.agent] = max(limit, watched.get(who.agent, 0))
         return watched
 
     # -- the syscalls
