@@ -23,7 +23,7 @@ from isovist.syscalls.messages import AnyReply, Failed
 READ = 64 * 1024
 LITTLE = 4
 """Requests that a channel may have sent in one breath and be served at once all the same."""
-TURN = 16
+TURN = 8
 """Requests that a channel which has sent more is served in its turn."""
 OUT_LIMIT = 256 * 1024
 """Bytes of unread replies from which on nothing more is done for the peer."""

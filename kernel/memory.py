@@ -8,6 +8,7 @@ out in a thread before.
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -36,6 +37,8 @@ log = structlog.get_logger()
 SET_ASIDE = 1000
 """Writes after which the garbage collector is told that what is there will stay: units live long,
 and walking ten thousand of them in vain stops the loop for a tenth of a second."""
+TOLD = 8
+"""Outcomes of writes that become events in one piece of work."""
 AGAIN = 1.0
 """Seconds until vectors that the disk refused are offered to it again."""
 WORLDLY = frozenset({Errno.EIO, Errno.ENOSPC, Errno.EKERNEL})
@@ -70,6 +73,8 @@ class Memory:
         self._hub, self._work, self._nursery = hub, work, nursery
         self._call, self._now, self._dispatch, self._fail = calls, now, dispatch, fail
         self._taken_in = 0
+        self._untold: deque[Outcome] = deque()
+        """Searchable, and not yet an event; as long as there is one, a piece of work is queued."""
 
     def instructions(self) -> dict[type[ins.Instruction], Callable[[Any], None]]:
         return {ins.Commit: lambda i: self._writer.commit(i.op), ins.Retrieve: self._look_up}
@@ -95,8 +100,19 @@ class Memory:
             self._taken_in = 0
             gc.collect(1)
             gc.freeze()
-        for outcome in outcomes:
-            self._tell(outcome)
+        if not self._untold:
+            self._work.first(self._tell_some)
+        self._untold.extend(outcomes)
+        return True
+
+    def _tell_some(self) -> bool:
+        """All events of a group in one piece would be felt by whoever waits for something else."""
+        try:
+            for _ in range(min(TOLD, len(self._untold))):
+                self._tell(self._untold.popleft())
+        finally:
+            if self._untold:
+                self._work.first(self._tell_some)
         return True
 
     def show(self, outcomes: Sequence[Outcome]) -> None:
