@@ -27,6 +27,7 @@ from isovist.syscalls.messages import (
 from isovist.syscalls.records import Message
 
 BIG = Ping(payload="x" * 20_000)
+FLOOD = Remember(text="flood " * 20)
 HANG = Chat(messages=(Message("user", "!script hang"),), memory=False)
 
 
@@ -90,7 +91,7 @@ def lister(c: Channel) -> None:
 
 def writer(c: Channel) -> None:
     for call in range(2, 1 << 30):
-        c.say(frame(call, Remember(text=f"flood {call} " * 20)))
+        c.say(frame(call, FLOOD))
 
 
 def asker(c: Channel) -> None:
