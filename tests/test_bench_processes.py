@@ -1,4 +1,4 @@
-"""The benches that attack: they run, they see what gets through, and nothing passes by not trying."""
+"""The benches that attack: they run, see what gets through, and do not pass by not trying."""
 
 from __future__ import annotations
 
