@@ -125,6 +125,12 @@ libc(241, name)
 got = libc(254, libc(253), there['state'].encode(), 2) > 0
 # keys of the user
 got = libc(248, b'user', b'isovist', b'x', 1, -2) > 0
+# a large buffer of a socket
+left, right = socket.socketpair()
+before = left.getsockopt(1, 7)
+left.setsockopt(1, 7, 4 * before)
+left.setsockopt(1, 7, before // 4)
+got = left.getsockopt(1, 7) != before
 # a large pipe
 import fcntl
 r, w = os.pipe()

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -26,7 +27,7 @@ from isovist.kernel.confinement.policy import within
 from isovist.kernel.environment import inherited
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.models import SCRIPTED
-from isovist.kernel.spawner import Confinement, Exit, Spawner
+from isovist.kernel.spawner import Child, Confinement, Exit, Spawner
 from isovist.syscalls.errors import CallerError, Errno
 
 HERE = Path(__file__).parent
@@ -140,7 +141,7 @@ class House:
     def _ended(self, end: Exit) -> None:
         self.ends[end.pid] = end
 
-    async def start(self, body: str, **options: object):  # the options of Spawner.spawn
+    async def start(self, body: str, **options: Any) -> Child:  # what Spawner.spawn takes
         path = self.folder / "program" / "agent.py"
         path.write_text(
             "import os, sys\nreads, writes = eval(os.environ['ISOVIST_FDS'])\n"
@@ -150,7 +151,7 @@ class House:
         options.setdefault("agent", "a")
         return await self.spawner.spawn(self._pid, str(path), **options)
 
-    async def said(self, body: str, **options: object) -> list[str]:
+    async def said(self, body: str, **options: Any) -> list[str]:  # what Spawner.spawn takes
         """All that an agent of this ``body`` says, to its end."""
         child = await self.start(body, **options)
         os.close(child.write_fd)

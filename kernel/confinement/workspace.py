@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from hashlib import blake2b
 from pathlib import Path
-from urllib.parse import quote
 
-LONGEST = 160
-"""Bytes of a name that is spelt out in full."""
+from isovist.syscalls.files import file_name
 
 TEMPORARY = ".tmp"
 """In the workspace: where temporary files go."""
@@ -16,10 +13,7 @@ TEMPORARY = ".tmp"
 
 def folder(root: Path, agent: str) -> Path:
     """The workspace of ``agent`` under ``root``: one folder a name, whatever is in the name."""
-    spelt = quote(agent, safe="").replace(".", "%2E").replace("~", "%7E")
-    if len(spelt) > LONGEST:
-        spelt = f"{spelt[:LONGEST]}~{blake2b(agent.encode(), digest_size=16).hexdigest()}"
-    return root / spelt
+    return root / file_name(agent)
 
 
 def prepare(root: Path, agent: str) -> Path:
