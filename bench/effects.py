@@ -28,6 +28,7 @@ from bench.kernels import Kernels
 from bench.machine import machine
 from bench.report import Progress, Report, figure
 from isovist.syscalls import messages as m
+from isovist.syscalls.abi import tools
 from isovist.syscalls.abi.effects import Effect
 from isovist.syscalls.client import Client
 from isovist.syscalls.errors import Errno, IsovistError
@@ -163,11 +164,11 @@ class Desk:
             self._ended(key, begun.effect.state)
         else:
             said = msgspec.json.encode({"word": key}).decode()
-            use = m.tools.ToolUse(name="world.mark", arguments=said, key=key)
-            reply = k.call(m.tools.ToolsCall(calls=(use,)))
+            use = tools.ToolUse(name="world.mark", arguments=said, key=key)
+            reply = k.call(tools.ToolsCall(calls=(use,)))
             if isinstance(reply, m.Failed):
                 raise IsovistError(reply.message, errno=Errno(reply.errno), field=reply.field)
-            if not isinstance(reply, m.tools.ToolResults):
+            if not isinstance(reply, tools.ToolResults):
                 raise IsovistError(f"answered {type(reply).__name__}")
             (result,) = reply.results
             if result.errno and key not in self.failed:

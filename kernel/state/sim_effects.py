@@ -84,12 +84,17 @@ class EffectBooks:
     @staticmethod
     def _after(effect: Effect) -> list[tuple[int, str]]:
         """What may have become of it meanwhile, at once or by a try more."""
-        after = {"started": ("done", "failed", "unknown"), "unknown": ("done", "failed", "retry"),
-                 "failed": ("retry",), "done": (), "retry": ()}  # fmt: skip
-        reached = {effect.state}
+        after: dict[str, tuple[str, ...]] = {
+            "started": ("done", "failed", "unknown"),
+            "unknown": ("done", "failed", "retry"),
+            "failed": ("retry",),
+            "done": (),
+            "retry": (),
+        }
+        reached: set[str] = {effect.state}
         while more := {state for one in reached for state in after[one]} - reached:
             reached |= more
-        found = [(effect.tries, state) for state in sorted(reached)]
+        found: list[tuple[int, str]] = [(effect.tries, state) for state in sorted(reached)]
         if reached & {"retry", "unknown"}:
             found += [(tries, state) for tries in range(effect.tries + 1, 99) for state in PHASES]
         return found

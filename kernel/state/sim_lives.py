@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,6 +45,8 @@ MAIL: dict[str, tuple[tuple[str, ...], tuple[()]]] = {"plan": (("post",), ()), "
 PAIRS = (("plan", "ana"), ("plan", "bob"), ("post", "ana"), ("post", "bob"))
 KEYS = ("", "k1", "k2", "k3", "k4")
 STEPS = 60
+MISSED: tuple[timers.Missed, ...] = ("skip", "once", "all")
+OUTCOMES: tuple[Literal["done", "failed", "retry"], ...] = ("done", "failed", "retry")
 
 
 class Run(ins.Instruction, frozen=True, gc=False):
@@ -393,7 +396,7 @@ class Lives:
         return timers.TimerCancel(id=rng.choice(self._timers or ["none"]), user=user)
 
     def _timer(self, user: str | None) -> timers.TimerSet:
-        missed = self.rng.choice(("skip", "once", "all"))
+        missed = self.rng.choice(MISSED)
         kind = self.rng.choice(("at", "every", "cron"))
         if kind == "at":
             at = (WALL + self.now) // SECOND + self.rng.randrange(1, 60)
@@ -469,9 +472,9 @@ class Lives:
     def _resolve(self, peer: Peer, found: tuple[effects.Effect, ...]) -> None:
         for effect in found[:3]:
             if effect.state in ("unknown", "failed") and peer.agent == effect.agent:
-                outcome = self.rng.choice(("done", "failed", "retry"))
+                outcome = self.rng.choice(OUTCOMES)
                 resolve = effects.EffectResolve(id=effect.id, outcome=outcome, user=peer.user)
-                self._after(self._delay(), lambda resolve=resolve: self._ask(peer, resolve))
+                self._after(self._delay(), partial(self._ask, peer, resolve))
 
     def _took(self, peer: Peer, request: mail.MailReceive, reply: mail.Mails) -> None:
         until = self.now + request.lease_ms * MS
