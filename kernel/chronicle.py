@@ -15,10 +15,11 @@ from isovist.kernel.state import instructions as ins
 from isovist.kernel.writer import Writer
 from isovist.storage import chronicle
 from isovist.storage.chronicle import Noted
+from isovist.syscalls.errors import WorldError
 
 log = structlog.get_logger()
 
-MOST = 10_000
+MOST = 1_000
 """Lines that wait for a disk which takes none; further ones are counted, and that is noted."""
 AGAIN_S = 1.0
 """Seconds until lines that the disk refused are offered to it again."""
@@ -79,7 +80,8 @@ class Chronicle:
         self._queue()
 
     def flush(self) -> None:
-        """In the writer's thread: make durable what waits. Raises :class:`WorldError`."""
+        """In the writer's thread: make durable what waits. Raises :class:`WorldError`, also where
+        some could not wait any more: how many is then written."""
         with self._lock:
             self._queued = False
             lines, lost = list(self._waiting), self._lost
@@ -92,3 +94,6 @@ class Chronicle:
         with self._lock:
             del self._waiting[: len(lines) - bool(lost)]
             self._lost -= lost
+        if lost:
+            # Whoever waits for its line to be durable may be among those that lost it.
+            raise WorldError(f"{lost} lines of the chronicle were lost; try again")

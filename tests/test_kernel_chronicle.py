@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from kernel_process import KernelProcess
 
 from isovist.storage import chronicle, schema
 from isovist.storage.chronicle import Line, Verdict, read
-from isovist.syscalls.errors import Errno, IsovistError
+from isovist.syscalls.errors import Errno, IsovistError, WorldError
 
 OPERATOR = "operator"
 
@@ -141,6 +141,35 @@ async def test_no_grant_without_its_line(monkeypatch: pytest.MonkeyPatch) -> Non
             # The line of what was asked for comes with the next one.
             await boss.grant("mail", ("zoe",))
         assert [line.users for line in lines(state)] == [("ana",), ("bob",), ("zoe",)]
+        assert verdict(state).faults == ()
+
+
+async def test_lines_for_which_there_is_no_room_are_counted_and_grant_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "no space left")
+
+    with short_folder() as folder:
+        state = Path(folder)
+        async with (
+            running(state) as kernel,
+            client(kernel, OPERATOR, operator=True) as boss,
+        ):
+            monkeypatch.setattr("isovist.kernel.chronicle.MOST", 1)
+            with monkeypatch.context() as broken:
+                broken.setattr(chronicle.Chronicle, "_write", full)
+                for user in ("ana", "bob"):
+                    with pytest.raises(IsovistError):
+                        await boss.grant("mail", (user,))
+            for _ in range(2):  # one of them may meet the lines that were lost
+                with suppress(WorldError):
+                    await boss.grant("mail", ("zoe",))
+            assert kernel.store.grants() == {"mail": (("ana", "bob", "zoe"), ())}
+        told_ = [(line.kind, line.users) for line in lines(state)]
+        assert told_[:1] == [("grant", ("ana",))]
+        assert ("lost", ()) in told_
+        assert told_[-1] == ("grant", ("zoe",))
         assert verdict(state).faults == ()
 
 
