@@ -163,10 +163,8 @@ class _Bench:
         pids = self._spawn(count)
         forked = time.perf_counter() - began
         answering = self._answering(pids)
+        stored = self._stored(first)
         took = time.perf_counter() - began
-        wrote = {f"I am number {n} of many." for n in range(first, self._number + 1)}
-        lines = [json.loads(line) for line in self._operator.export()]
-        stored = len(wrote & {line.get("text") for line in lines})
         self._progress("memory of all")
         family = [self._host.pid, *self._family()]
         whole = sum(pss(pid) for pid in family)
@@ -184,6 +182,18 @@ class _Bench:
             figure("many.seconds", took, "s until all had answered"),
             figure("many.ping", alive * 1e3, "ms, a ping beside them"),
         ]  # fmt: skip
+
+    def _stored(self, first: int) -> int:
+        """How many of the writes of agents from number ``first`` on are there, when all are or
+        time is up: a call counts as an agent's from when it is asked."""
+        wrote = {f"I am number {n} of many." for n in range(first, self._number + 1)}
+        end = time.monotonic() + SECONDS
+        while True:
+            lines = [json.loads(line) for line in self._operator.export()]
+            stored = len(wrote & {line.get("text") for line in lines})
+            if stored == len(wrote) or time.monotonic() > end:
+                return stored
+            time.sleep(0.1)
 
     def _answering(self, pids: list[int]) -> int:
         """How many of ``pids`` have had all their calls answered, when all have or time is up."""

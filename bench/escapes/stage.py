@@ -103,7 +103,8 @@ def attack(world: World, attempt: Attempt) -> Result:
             os.kill(pid, signal.SIGKILL)
     gained, stopped = said.get("gained", ""), said.get("stopped", "") or reason
     grown = rss(world.kernel.pid) - memory
-    harm = world.harm(before, nonce)
+    # Whoever says that something was done may be right: servers and signals take a moment.
+    harm = world.harm(before, nonce, patience=1.0 if gained and not attempt.word else 0.0)
     if not harm and left:
         harm = f"{len(left)} processes outlived it"
     if not harm and grown > GROWTH:

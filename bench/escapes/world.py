@@ -82,9 +82,12 @@ class Decoy:
         if self._process.poll() is not None:
             return f"the process outside ended with {self._process.returncode}"
         assert self._process.stdin is not None
-        self._process.stdin.write(b"?\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"?\n")
+            self._process.stdin.flush()
         said = self._line()
+        if not said:
+            return "the process outside has ended"
         if said != self.secret:
             return "the memory of the process outside was changed"
         if self._state() != self.before:
@@ -422,9 +425,12 @@ class World:
         }
         return next((place for value, place in own.items() if value in text), "")
 
-    def harm(self, before: dict[str, object], nonce: str) -> str:
-        """What has changed out here since ``before``; empty: nothing. What was harmed is mended."""
-        harm = self._harm(before, nonce)
+    def harm(self, before: dict[str, object], nonce: str, patience: float) -> str:
+        """What has changed out here since ``before``, or changes within ``patience`` seconds;
+        empty: nothing. What was harmed is mended."""
+        end = time.monotonic() + patience
+        while not (harm := self._harm(before, nonce)) and time.monotonic() < end:
+            time.sleep(0.02)
         if self.decoy.harm():
             self.decoy.close()
             self.decoy = Decoy()
