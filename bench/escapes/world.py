@@ -340,7 +340,10 @@ class World:
         for folder in (self.state, self.outside, self.home, self.neighbour):
             names = sorted(os.listdir(folder)) if folder.exists() else ["gone"]
             found[f"names in {folder.name}"] = [
-                name for name in names if not name.startswith(("isovist.db", ".tmp"))
+                # The kernel itself makes files in its folder as it goes.
+                name
+                for name in names
+                if folder != self.state or name == "planted" or name.startswith("esc-")
             ]
         for path in (
             self.state / "planted", self.outside / "letter", self.neighbour / "diary",
