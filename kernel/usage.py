@@ -16,10 +16,14 @@ from isovist.kernel.state import events as ev
 
 log = structlog.get_logger()
 
-PAUSE_S = 2.0
-"""Seconds between two looks."""
-BLOCK = 4096
-"""Bytes that an entry of a folder counts as, at least: a million empty files fill a disk too."""
+PAUSE_S = 0.5
+"""Seconds between two looks, at least."""
+SHARE = 20
+"""A look takes no more than one part in so many of a core's time: after a long one the pause is
+longer."""
+BLOCK = 16384
+"""Bytes that an entry of a folder counts as, at least: a million empty files fill a disk too, and
+the usual file system has an inode for so many bytes."""
 
 
 class Gauges(Protocol):
@@ -49,11 +53,13 @@ class Usage:
         self._now, self._dispatch = now, dispatch
 
     async def run(self) -> None:
+        took = 0.0
         while True:
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(max(PAUSE_S, SHARE * took))
             pids, watched = list(self._running()), dict(self._watched())
             if not (pids or watched):
                 continue
+            began = trio.current_time()
             try:
                 usage, workspaces = await trio.to_thread.run_sync(self._look, pids, watched)
                 # Of the store's reader, which is the loop's.
@@ -61,6 +67,7 @@ class Usage:
             except Exception as e:
                 log.error("broken rule", rule="what agents use can be measured", why=where(e))
                 continue
+            took = trio.current_time() - began
             self._dispatch(ev.Sampled(now=self._now(), usage=usage, workspaces=workspaces))
 
     def _look(

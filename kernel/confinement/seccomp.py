@@ -28,7 +28,7 @@ _READING_AND_WRITING = """
     openat openat2 close close_range dup dup2 dup3 fstat stat lstat newfstatat statx access
     faccessat faccessat2 readlink readlinkat getdents getdents64 getcwd chdir fchdir mkdir mkdirat
     rmdir unlink unlinkat rename renameat renameat2 link linkat symlink symlinkat truncate
-    ftruncate fallocate fsync fdatasync sync_file_range flock fadvise64 readahead statfs fstatfs
+    ftruncate fsync fdatasync sync_file_range flock fadvise64 readahead statfs fstatfs
     umask sendfile copy_file_range pipe pipe2
 """
 _WAITING = """
@@ -147,6 +147,9 @@ def program(
         "ioctl": [*_only(1, _IOCTL_ALLOWED), _return(_ALLOW)],
         "prctl": [*_only(0, (*_PRCTL_ALLOWED, *((1,) if children else ()))), _return(_ALLOW)],
         "prlimit64": [*_only(0, (0, pid)), _return(_ALLOW)],
+        # To take a disk costs as long as to write it, so that the kernel sees it coming. Libraries
+        # then write instead.
+        "fallocate": [_return(_ERRNO | errno.EOPNOTSUPP)],
         "setsockopt": [*_never(2, _BUFFERS, _ERRNO), _return(_ALLOW)],
         "sched_setaffinity": [*_only(0, (0,)), _return(_ALLOW)],
     }  # fmt: skip

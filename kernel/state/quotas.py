@@ -34,6 +34,8 @@ HIGHEST = 1 << 53
 PATIENCE = 1024
 """Syscalls over the limit in a row after which the channel ends: whoever does not heed an answer
 is not given more."""
+WORKSPACE = 1 << 30
+"""Bytes in the workspace of an agent that was spawned, where no limit is said."""
 SPILL = 10
 """Percent that a workspace may be over its limit before its agent's processes are ended: they write
 there without asking."""
@@ -202,6 +204,8 @@ class Quotas:
         for axis, name in (("agent", who.agent), ("user", user)):
             limit = self._limits.of(axis, name)
             figure = getattr(limit, what) if limit is not None else 0
+            if what == "workspace" and axis == "agent" and who.pid:
+                figure = figure or WORKSPACE
             if figure:
                 yield f"{axis} {name}", self._has(axis, name, what), figure
         for one in who.line():
