@@ -85,7 +85,7 @@ def bound_tasks(tasks: int) -> bool:
     """As process 1 of a PID namespace: let it hold no more than about ``tasks`` (at least 301)
     threads and processes. Whether that was possible: it is from Linux 6.14 on, and before that
     the number is the whole system's, not to be touched."""
-    if os.getpid() != 1 or not numbers_are_of_namespaces():
+    if os.getpid() != 1 or not _OWN_NUMBERS:
         return False
     with contextlib.suppress(OSError):
         fd = os.open(_PID_MAX, os.O_WRONLY | os.O_CLOEXEC)
@@ -101,3 +101,7 @@ def numbers_are_of_namespaces() -> bool:
     major, _, rest = platform.release().partition(".")
     minor = "".join(c if c.isdecimal() else " " for c in rest).split()[:1]
     return major.isdecimal() and bool(minor) and (int(major), int(minor[0])) >= (6, 14)
+
+
+# Once, before any fork: what a fork runs first costs it memory.
+_OWN_NUMBERS = numbers_are_of_namespaces()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from isovist.kernel import linux
 from isovist.kernel.confinement.policy import within
@@ -34,21 +35,32 @@ class Cover:
     def reveal(self, paths: Iterable[str]) -> None:
         """In a child: of what is covered make ``paths`` (resolved) be there, for it alone, and
         cover ``/proc``. Raises :class:`OSError`."""
-        trees: dict[str, int] = {}
-        covers: set[str] = set()
+        trees: dict[str, tuple[int, str]] = {}
         for path in sorted({*paths}):
             for folder, fd in self._under.items():
-                if within(path, folder) and not any(within(path, outer) for outer in trees):
-                    trees[path] = linux.clone_tree(fd, os.path.relpath(path, folder))
-                    covers.add(folder)
+                if path == folder or not within(path, folder):
+                    continue
+                if not any(within(path, outer) for outer in trees):
+                    trees[path] = linux.clone_tree(fd, path[len(folder) + 1 :]), folder
         linux.unshare_mounts()
-        for folder in (*sorted(covers), "/proc"):
+        for folder in (*{folder for _, folder in trees.values()}, "/proc"):
             linux.mount_empty(folder)
-        for path, tree in trees.items():
-            if stat.S_ISDIR(os.fstat(tree).st_mode):
-                os.makedirs(path, exist_ok=True)
-            else:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        for path, (tree, folder) in trees.items():
+            _make(path, len(folder) + 1, folder=stat.S_ISDIR(os.fstat(tree).st_mode))
             linux.place_tree(tree, path)
             os.close(tree)
+
+
+def _make(path: str, start: int, *, folder: bool) -> None:
+    """An empty folder or file at ``path``, with the folders above it from ``start`` on. Not
+    ``os.makedirs``: each function that a fork runs first costs it memory."""
+    at = path.find("/", start)
+    while at > 0:
+        with suppress(FileExistsError):
+            os.mkdir(path[:at])
+        at = path.find("/", at + 1)
+    if folder:
+        with suppress(FileExistsError):
+            os.mkdir(path)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
