@@ -14,7 +14,7 @@ from isovist.kernel.kernel import Kernel
 from isovist.kernel.state import views
 from isovist.storage.learning import enter
 from isovist.syscalls import messages as m
-from isovist.syscalls.abi import tools
+from isovist.syscalls.abi import effects, files, mail, quotas, supervision, timers, tools
 from isovist.syscalls.aio import AsyncClient
 from isovist.syscalls.errors import CallerError, Errno, IsovistError
 from isovist.syscalls.operations import Learned
@@ -313,6 +313,18 @@ READING: dict[type[m.Call], m.Call] = {
 }
 """Every syscall that could give memory back, with a request that does in a sound build."""
 
+FILED: dict[type[m.Call], m.Call] = {
+    files.FileRead: files.FileRead(path="locker.md"),
+    files.FileListing: files.FileListing(),
+    files.FileLog: files.FileLog(path="locker.md"),
+    files.FileRollback: files.FileRollback(path="locker.md", version=1),
+    files.FileMove: files.FileMove(path="locker.md", to_path="locker.md.old"),
+    files.FileDelete: files.FileDelete(path="locker.md"),
+    files.FileFetch: files.FileFetch(path="locker.md"),
+    files.FileSearch: files.FileSearch(query="locker"),
+}
+"""Every syscall that could give a file back, or what it holds."""
+
 SILENT = {
     m.Hello, m.Ping, m.Whoami, m.SessionOpen, m.Grant, m.Spawn, m.WaitPid, m.Kill, m.Exit,
     m.ListProcesses, m.Remember, m.Models, m.Cancel, m.ReceiptOf,
@@ -321,12 +333,21 @@ SILENT = {
     m.LearnSubmit, m.LearnStatus, m.LearnConsent,
     tools.ToolsList, tools.ToolsOutput, tools.ToolsApprovals, tools.ToolsAnswer,
     tools.ToolsServers,
+    files.FileWrite, files.FilePut,
+    mail.MailSend, mail.MailReceive, mail.MailAck, mail.MailList,
+    effects.EffectBegin, effects.EffectEnd, effects.EffectList, effects.EffectResolve,
+    timers.TimerSet, timers.TimerList, timers.TimerCancel,
+    quotas.QuotaList, quotas.QuotaSet,
+    supervision.Pause, supervision.Continue, supervision.Priority, supervision.Heartbeat,
+    supervision.AgentApprove, supervision.AgentList,
+    # The operator is told ids and scopes of what it hides, never a text.
+    supervision.Distrust,
 }  # fmt: skip
 """Syscalls whose reply has no field that could hold a unit (checked below)."""
 
 
 def test_the_list_of_doors_is_the_abi() -> None:
-    assert set(READING) | SILENT == set(m.REPLY_OF)
+    assert set(READING) | set(FILED) | SILENT == set(m.REPLY_OF)
     for request in SILENT:
         fields = str(m.REPLY_OF[request].__annotations__)
         assert not any(word in fields for word in ("Unit", "Hit", "Injected")), request
@@ -379,6 +400,34 @@ async def test_without_views_no_door_gives_anything(
             assert "units=" not in blind
         else:
             assert unit in seen or "4417" in seen or door in mute
+
+
+@pytest.mark.promise("view.choke")
+@pytest.mark.parametrize("door", FILED)
+async def test_without_views_no_door_gives_a_file(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, door: type[m.Call]
+) -> None:
+    async with client(kernel, "one", operator=True, user="ana") as k:
+        await k.file_write("locker.md", b"the locker is 4417")
+
+        async def through() -> str:
+            try:
+                return str(await k.call(FILED[door]))  # type: ignore[arg-type] # as above
+            except CallerError as e:
+                return str(e)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(views, "audience", lambda reader, *groups: ())
+            patch.setattr(views, "whole", lambda partitions: ())
+            blind = await through()
+        assert "4417" not in blind
+        if door in (files.FileListing, files.FileSearch):
+            assert "locker.md" not in blind
+        else:
+            assert "ENOENT" in blind
+        seen = await through()
+        assert "ENOENT" not in seen
+        assert "locker.md" in seen or door is files.FileDelete
 
 
 # -- what people really type
