@@ -36,13 +36,16 @@ from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.kernel.state.views import Membership, audience
 from isovist.syscalls import messages as m
 from isovist.syscalls import records
-from isovist.syscalls.abi import effects, mail, timers
+from isovist.syscalls.abi import effects, files, mail, quotas, timers, tools
 from isovist.syscalls.errors import CallerError
 from isovist.syscalls.operations import Candidate
 
 SEEDS, BLOCK, STEPS = 1_000, 50, 110
-ELSEWHERE = {*mail.REPLY_OF, *effects.REPLY_OF, *timers.REPLY_OF}
+LIVES = {*mail.REPLY_OF, *effects.REPLY_OF, *timers.REPLY_OF}
 """What the simulator of lives asks: :mod:`test_sim_lives`."""
+ELSEWHERE = {*LIVES, *files.REPLY_OF, *tools.REPLY_OF, *quotas.REPLY_OF}
+"""Files are held to a plain model of versions by ``bench files``, tools to random histories in
+:mod:`test_state_tools`, quotas to counts of their own in :mod:`test_state_quotas`."""
 
 
 @pytest.mark.promise("kernel.survives")

@@ -263,6 +263,10 @@ class Judge:
             self._purged(event.user)
         elif isinstance(event, ev.ContextSaved | ev.ContextDropped | ev.WorkFailed):
             self._saving.pop(event.key, None)
+        elif isinstance(event, ev.Saved) and (asked := self.keys.get(event.key)):
+            if asked.answer and isinstance(asked.request, m.LearnConsent) and asked.user:
+                # Its call was not told so in time, but a choice that is durable holds.
+                self._learning.chosen(asked.user, asked.request.choice, asked)
         elif isinstance(event, ev.Exited | ev.SpawnFailed):
             self._exited.add(event.pid)
             self._bound.pop(event.pid, None)
