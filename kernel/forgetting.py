@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import structlog
 import trio
@@ -39,8 +39,6 @@ CLOCK_S = 60.0
 what expires meanwhile is swept no later."""
 AT_START = 0
 """The ``look`` of a first word to a kernel that starts."""
-
-T = TypeVar("T")
 
 
 class Caches(Protocol):
@@ -178,23 +176,6 @@ class Forgetting:
             with trio.move_on_at(at):
                 await self._changed.wait()
 
-    async def _write(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in the writer's thread, in its place among the writes."""
-        done = trio.Event()
-        results: list[T] = []
-        errors: list[Exception] = []
-
-        def then(e: Exception | None) -> None:
-            if e is not None:
-                errors.append(e)
-            done.set()
-
-        self._writer.run(lambda: results.append(work()), then)
-        await done.wait()
-        if errors:
-            raise errors[0]
-        return results[0]
-
     # -- a user, a receipt
 
     def _owned(self, i: ins.Owned) -> None:
@@ -209,13 +190,16 @@ class Forgetting:
         await self._settled(i.user)
         # The records that still wait for company name the user too.
         self._flush()
-        try:
-            outcomes = await self._write(partial(self._store.purge, i.user, i.receipt, i.at))
-        except Exception as e:
-            self._fail(i.key, e)
-        else:
-            # Writes that became durable before are queued by now, and must be applied before.
-            self._first(partial(self._apply, i, outcomes))
+        done: list[list[Outcome]] = []
+
+        def then(e: Exception | None) -> None:
+            # In its place among the commits: the index takes them in the order of the store.
+            if e is not None:
+                self._fail(i.key, e)
+            else:
+                self._first(partial(self._apply, i, done[0]))
+
+        self._writer.run(lambda: done.append(self._store.purge(i.user, i.receipt, i.at)), then)
 
     def _apply(self, i: ins.Purge, outcomes: list[Outcome]) -> bool:
         try:
