@@ -265,6 +265,7 @@ class Memory:
         left are owed no vectors, those that came are found by their words."""
         for outcome in outcomes:
             op = outcome.op
+            self._state.quotas.settled(outcome)
             if isinstance(op, Drop):
                 self._state.barrier.removed(op.partition, op.id)
             else:
