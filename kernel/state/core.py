@@ -595,6 +595,7 @@ class State:
         self.lessons.answered(event.key)
         self.distrust.failed(event.key)
         self.quotas.failed(event.key)
+        self.forgetting.failed(event.key)
         call = self.calls.get(event.key)
         if call is not None and self.forgetting.is_done(call):
             self.forgetting.answer(call)

@@ -123,6 +123,10 @@ class Forgetting:
             call.to(Step.RETRIEVE, self._state.now, "derived")
             self._state.memory.ask(call, self.query(call, self._state.calendar()))
 
+    def failed(self, key: int) -> None:
+        """What the call asked for could not be done: its user stays."""
+        self._state.users.leaving.pop(key, None)
+
     def is_done(self, call: Call) -> bool:
         """True iff what ``call`` asks for is done and only its answer is being completed: then
         neither a slow nor a broken store takes the answer away."""
@@ -197,6 +201,9 @@ class Forgetting:
         elif call.request.confirm != word:
             self._state.fail(call, changed())
         else:
+            # Whatever came from here on would come after what forgets the user.
+            self._state.users.leaving[call.key] = name
+            self._state.tools.forget(name)
             self._promise(call)
             call.tell(self._state.now, f"purge of {len(event.units)} units")
             self._note(call, "user", units=len(event.units))
@@ -209,7 +216,9 @@ class Forgetting:
             # Vectors that were still to come will come to nothing, and that is no loss.
             self._state.barrier.removed(outcome.op.partition, outcome.id)
         self._state.quotas.purged(event.key, event.outcomes, event.user)
+        self._state.users.leaving.pop(event.key, None)
         self._state.users.forget(event.user)
+        self._state.tools.forget(event.user)
         self._state.metering.forget(event.user)
         self._state.contexts.forget(event.user)
         self._state.timers.forget(event.user)

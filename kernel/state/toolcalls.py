@@ -153,6 +153,12 @@ class Tools:
                 field="name",
             )
 
+    def _check_user(self, use: Use) -> None:
+        """Raise ``EPERM`` where the user is served no more: the grant is gone, or the user is."""
+        if use.user and not self._state.users.may_serve(use.who, use.user):
+            why = f"agent {use.who.agent!r} may not act for this user any more"
+            raise CallerError(why, errno=Errno.EPERM, field="user")
+
     # -- what there is
 
     def reach(self, who: Principal, patterns: Sequence[str]) -> list[Server]:
@@ -268,6 +274,7 @@ class Tools:
         self._uses.setdefault(call.key, []).append(use)
         try:
             self._check(who, use.name, arguments)
+            self._check_user(use)
             if use.name in OWN:
                 self._own(use)
                 return
@@ -349,6 +356,7 @@ class Tools:
         """It may be called: have its effect on record first, where it may have one."""
         try:
             self._check(use.who, use.name, use.arguments)  # a person may have taken hours
+            self._check_user(use)
             tool = self._tool(use, server)
             if tool is None:
                 return
@@ -473,6 +481,15 @@ class Tools:
                 if not use.run.running:
                     self._settle(use, gone, _nothing)
                 self.servers.cancel(use.run, gone, partial(self._settle, use, then=_nothing))
+
+    def forget(self, user: str) -> None:
+        """The user goes: what is called for the user is given up, and nobody is asked for it."""
+        gone = {key for key, uses in self._uses.items() if any(use.user == user for use in uses)}
+        for key in sorted(gone & self._state.calls.keys()):
+            why = "the user is forgotten"
+            self._state.fail(
+                self._state.calls[key], CallerError(why, errno=Errno.ENOENT, field="user")
+            )
 
     # -- a person's word
 

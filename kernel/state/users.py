@@ -98,6 +98,8 @@ class Users:
 
     def __init__(self) -> None:
         self._grants: dict[str, Grants] = {}
+        self.leaving: dict[int, str] = {}
+        """By the call that forgets them: users who are served no more, as their purge is under way."""
 
     def grants(self, agent: str) -> Grants:
         return self._grants.get(agent) or Grants()
@@ -154,6 +156,8 @@ class Users:
 
     def may_serve(self, who: Principal, user: str) -> bool:
         """True iff the channel, and each that it descends from, holds a grant for ``user``."""
+        if user in self.leaving.values():
+            return False
         return who.operator or all(
             one.rights.serves(user) and self._granted(one, user) for one in who.line()
         )

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+from weakref import WeakSet
 
 import structlog
 
@@ -37,6 +38,7 @@ class Outputs:
     def __init__(self, folder: Path, room: int = ROOM) -> None:
         self._folder, self._room = folder, room
         self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._begun: WeakSet[Output] = WeakSet()
 
     def clean(self) -> None:
         """Make the folder, without what an earlier life has left. Raises :class:`WorldError`."""
@@ -49,7 +51,9 @@ class Outputs:
 
     def begin(self, owner: str) -> Output:
         """A new answer for ``owner`` (``AGENT/USER``)."""
-        return Output(self._folder / f"o{os.urandom(10).hex()}", owner)
+        output = Output(self._folder / f"o{os.urandom(10).hex()}", owner)
+        self._begun.add(output)
+        return output
 
     def keep(self, output: Output) -> str:
         """The name under which the whole of a finished answer can be read; empty where all of it
@@ -81,13 +85,16 @@ class Outputs:
         for name, kept in list(self._kept.items()):
             if kept.owner.partition("/")[2] == user:
                 self._remove(name)
+        for output in list(self._begun):
+            if output.owner.partition("/")[2] == user:
+                output.drop()
 
     def _remove(self, name: str) -> None:
         del self._kept[name]
         (self._folder / name).unlink(missing_ok=True)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Output:
     """An answer on its way: ``text`` is its first ``RESULT`` characters; a longer one goes to a
     file, whole."""
