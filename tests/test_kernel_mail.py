@@ -12,6 +12,8 @@ import trio
 from kernel_helpers import client, running, short_folder
 
 from isovist.kernel.kernel import Kernel
+from isovist.kernel.state.mail import LEASES
+from isovist.syscalls.abi.mail import Mail
 from isovist.syscalls.aio import AsyncClient
 from isovist.syscalls.errors import CallerError, Errno, WorldError
 
@@ -75,6 +77,38 @@ async def test_a_receiver_that_waits_is_woken(folder: Path) -> None:
         while not len(kernel.state.mail):
             await trio.sleep(0)
         await plan.send("post", "wake up")
+
+
+async def test_who_waits_is_given_what_an_acknowledgement_makes_room_for(folder: Path) -> None:
+    async with (
+        kernel_of(folder) as (kernel, _),
+        client(kernel, "plan", user="ana") as plan,
+        client(kernel, "post", user="ana") as post,
+        client(kernel, "post", user="ana") as other,
+        trio.open_nursery() as nursery,
+    ):
+        for n in range(LEASES - 1):
+            await plan.send("post", f"{n}")
+        out: list[Mail] = []
+        while len(out) < LEASES - 1:
+            out += await post.receive(limit=64, lease_ms=3_600_000)
+        given: list[str] = []
+
+        async def wait() -> None:
+            given.extend(one.text for one in await other.receive(limit=1, wait=60))
+
+        for _ in range(2):
+            nursery.start_soon(wait)
+        while len(kernel.state.mail) < 2:
+            await trio.sleep(0)
+        for text in ("first", "second"):
+            await plan.send("post", text)
+        while given != ["first"]:
+            await trio.sleep(0.01)
+        await post.ack(*out[:10])
+        with trio.fail_after(10):
+            while given != ["first", "second"]:
+                await trio.sleep(0.01)
 
 
 async def test_what_a_restart_found_started_is_unknown(folder: Path) -> None:

@@ -335,6 +335,8 @@ class Boxes:
             tell(answer, refused)
             if answer:
                 self._room(pair)
+            if refused is None:
+                self._look(pair)  # others wait who may have been given nothing: all was out
             self._tidy(pair)
 
         self._state.ledger.enter(Ack(agent=pair[0], user=pair[1], ids=ids), gone)
