@@ -125,3 +125,28 @@ async def test_writes_beside_a_purge_neither_outlive_it_nor_are_lost() -> None:
             assert [figures[n] for n in ("effects", "timers")] == [0, 0]
             assert found(Path(folder)) == []
             assert kernel.store.verify() == []
+
+
+@pytest.mark.promise("erase.complete")
+async def test_what_a_model_still_says_to_a_user_who_is_forgotten_is_not_kept() -> None:
+    with short_folder() as folder, trio.fail_after(60):
+        async with (
+            running(Path(folder)) as kernel,
+            client(kernel, "operator", operator=True) as k,
+        ):
+            await k.grant("clerk", users=["ana"])
+            async with client(kernel, "clerk", user="ana") as clerk, trio.open_nursery() as nursery:
+                asked = f"!script delay_ms=100 tokens=20 text={WORD} says the model"
+                stream = await clerk.stream(asked, keep=True, memory=False)
+
+                async def listen() -> None:
+                    with pytest.raises(IsovistError) as caught:
+                        [part async for part in stream]
+                    assert caught.value.errno is Errno.ENOENT
+
+                await anext(aiter(stream))
+                nursery.start_soon(listen)
+                receipt = await forget(k, "ana")
+                assert (await k.receipt(receipt, wait=True)).issued_at
+            await trio.sleep(2.5)
+            assert (await k.forget_user("ana")).count == 0

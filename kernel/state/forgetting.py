@@ -123,6 +123,15 @@ class Forgetting:
             call.to(Step.RETRIEVE, self._state.now, "derived")
             self._state.memory.ask(call, self.query(call, self._state.calendar()))
 
+    def _end(self, user: str) -> None:
+        """What models and tools are asked for the user ends: what they answered would be kept."""
+        self._state.tools.forget(user)
+        for call in list(self._state.calls.values()):
+            whose = call.resolved.user if call.resolved else ""
+            if call.generation is not None and whose == user and call.key in self._state.calls:
+                why = "the user is forgotten"
+                self._state.fail(call, CallerError(why, errno=Errno.ENOENT, field="user"))
+
     def failed(self, key: int) -> None:
         """What the call asked for could not be done: its user stays."""
         self._state.users.leaving.pop(key, None)
@@ -203,7 +212,7 @@ class Forgetting:
         else:
             # Whatever came from here on would come after what forgets the user.
             self._state.users.leaving[call.key] = name
-            self._state.tools.forget(name)
+            self._end(name)
             self._promise(call)
             call.tell(self._state.now, f"purge of {len(event.units)} units")
             self._note(call, "user", units=len(event.units))
@@ -218,7 +227,7 @@ class Forgetting:
         self._state.quotas.purged(event.key, event.outcomes, event.user)
         self._state.users.leaving.pop(event.key, None)
         self._state.users.forget(event.user)
-        self._state.tools.forget(event.user)
+        self._end(event.user)
         self._state.metering.forget(event.user)
         self._state.contexts.forget(event.user)
         self._state.timers.forget(event.user)
