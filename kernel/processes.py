@@ -36,15 +36,19 @@ class Processes:
         self._children: dict[int, Child] = {}
         self._channels: dict[int, Channel] = {}
         self._reasons: dict[int, str] = {}
+        self._awaited: dict[int, bool] = {}
+        """Those whose task has not begun, and whether each was to be killed in the meantime."""
         self._decoders: dict[int, codecs.IncrementalDecoder] = {}
 
     def begin(self, i: ins.StartProcess) -> None:
         # Now, since the channel's next request may bring others.
         handed = self._kernel.hub.channel(i.stdio_of) if i.stdio_of else None
         stdio = handed.transport.take_descriptors() if handed is not None else ()
+        self._awaited[i.pid] = False
         self._nursery.start_soon(self._start, i, stdio)
 
     async def _start(self, i: ins.StartProcess, stdio: tuple[int, ...]) -> None:
+        killed = self._awaited.pop(i.pid)
         try:
             if i.stdio_of and len(stdio) != 3:
                 raise IsovistError(
@@ -62,6 +66,7 @@ class Processes:
                 agent=i.agent,
                 mounts=[(path, "rw" if mode == "rw" else "ro") for path, mode in i.mounts],
                 memory=i.quotas.get("memory", policy.MEMORY),
+                by=i.by,
             )
         except IsovistError as e:
             self._kernel.dispatch(
@@ -85,6 +90,8 @@ class Processes:
         child.read_fd = child.write_fd = -1
         self._channels[i.pid] = self._kernel.attach(pipes, i.agent, pid=i.pid)
         self._kernel.dispatch(ev.Spawned(now=self._kernel.now(), pid=i.pid))
+        if killed:
+            self.spawner.kill(i.pid)
 
     def _listen(self, child: Child) -> None:
         """Take what the process writes to its standard error as fast as who follows it reads."""
@@ -118,6 +125,8 @@ class Processes:
 
     def kill(self, pid: int, why: str) -> None:
         self._reasons.setdefault(pid, why)
+        if pid in self._awaited:
+            self._awaited[pid] = True
         self.spawner.kill(pid)
 
     def signal(self, i: ins.SignalProcess) -> None:

@@ -110,6 +110,7 @@ class Spawner:
         self._zygote: ZygoteClient | None = None
         self._agents: dict[int, Agent] = {}
         self._spawning: dict[int, bool] = {}  # whether it was to be killed in the meantime
+        self._policies: dict[int, policy.Policy] = {}
         self._spawned = 0
         self._zygotes = 0
 
@@ -140,11 +141,13 @@ class Spawner:
         agent: str = "",
         mounts: Sequence[tuple[str, policy.Mode]] = (),
         memory: int = policy.MEMORY,
+        by: int = 0,
     ) -> Child:
         """Run ``program`` as process ``pid``, a number never used before.
 
         Where agents are confined it works in the workspace of ``agent``, with ``mounts`` (host
-        paths) beside it and ``memory`` bytes; elsewhere in ``cwd``.
+        paths) beside it and ``memory`` bytes; elsewhere in ``cwd``. ``by``: the process that chose
+        the program, which must lie in what that one may read itself (else ``EPERM``).
 
         ``stdio``'s first two descriptors become the agent's standard input and output (default
         ``/dev/null``); standard error always comes through the kernel. The caller's descriptors
@@ -160,19 +163,26 @@ class Spawner:
             resolved = await trio.to_thread.run_sync(programs.resolve, program, cwd)
             job = zygote.Job(pid, resolved, tuple(args), dict(env or {}), fresh, stdio is not None)
             if self._confinement is not None:
+                above = self._readable(by) if by else None
                 job = await trio.to_thread.run_sync(
-                    _confined, job, self._confinement, agent, mounts, memory
+                    _confined, job, self._confinement, agent, mounts, memory, above
                 )
             forked, pipes = await self._fork(job, stdio)
         finally:
             killed = self._spawning.pop(pid)
         self._spawned += 1
         self._agents[pid] = forked
+        if job.policy is not None:
+            self._policies[pid] = job.policy
         if killed:
             linux.send_signal(forked.pidfd, signal.SIGKILL)
         # No checkpoint from here on: the caller has its child before anyone learns of its end.
         self._nursery.start_soon(self._watch, forked)
         return Child(pid, forked.pidfd, *pipes)
+
+    def _readable(self, pid: int) -> tuple[str, ...]:
+        found = self._policies.get(pid)
+        return (*found.read, *found.write) if found is not None else ()
 
     def kill(self, pid: int, *, grace: float = 0.0) -> None:
         """End process ``pid`` and its process group: SIGKILL, ``grace`` seconds after a SIGTERM.
@@ -317,6 +327,7 @@ class Spawner:
 
     def _forget(self, agent: Agent) -> None:
         self._agents.pop(agent.pid, None)
+        self._policies.pop(agent.pid, None)
         if self._zygote is not None:
             self._zygote.agents.pop(agent.pid, None)
 
@@ -333,6 +344,7 @@ def _confined(
     agent: str,
     mounts: Sequence[tuple[str, policy.Mode]],
     memory: int,
+    above: Sequence[str] | None,
 ) -> zygote.Job:
     """``job`` with a policy and a workspace. Reads and writes the disk."""
     try:
@@ -350,6 +362,7 @@ def _confined(
             mounts=mounts,
             memory=memory,
             processes=confinement.of(agent),
+            above=above,
         ),
     )
 

@@ -21,7 +21,7 @@ import trio
 from confinement_attacks import ATTACKS, NOT_REAL
 from kernel_helpers import client, config, running
 
-from isovist.kernel import linux
+from isovist.kernel import linux, programs
 from isovist.kernel.confinement import numbers, policy, report, workspace
 from isovist.kernel.confinement.policy import within
 from isovist.kernel.environment import inherited
@@ -443,3 +443,26 @@ async def test_confinement_that_is_required_and_cannot_be_is_refused(
     monkeypatch.setattr(report, "here", lambda: everything)
     async with running(tmp_path, confinement="required") as kernel:
         assert kernel.config.private == config(tmp_path).private
+
+
+def test_who_spawns_shows_its_child_nothing_that_it_may_not_read_itself(tmp_path: Path) -> None:
+    mine, victim = tmp_path / "mine", tmp_path / "victim"
+    for folder in (mine / "workspace", mine / "agent", victim / "taxes"):
+        folder.mkdir(parents=True)
+    for script in (mine / "agent" / "a.py", mine / "workspace" / "b.py", victim / "c.py"):
+        script.touch()
+    link = mine / "workspace" / "link"
+    link.symlink_to(victim)  # to be exchanged for a folder of its own when the policy is made
+    workspace = str(mine / "workspace")
+    above = (str(mine / "agent"), workspace)
+
+    def made(program: str, cwd: Path, above: tuple[str, ...] | None) -> policy.Policy:
+        return policy.of_agent(programs.resolve(program, str(cwd)), workspace, (), above=above)
+
+    assert str(mine / "agent") in made("a.py", mine / "agent", above).read
+    assert workspace in made("b.py", mine / "workspace", above).read
+    assert str(victim) in made("taxes:X", link, None).read
+    for program, cwd in (("c.py", victim), ("c.py", link), ("taxes:X", victim), ("taxes:X", link)):
+        with pytest.raises(CallerError) as e:
+            made(program, cwd, above)
+        assert (e.value.errno, e.value.field) == (Errno.EPERM, "program")

@@ -145,3 +145,17 @@ async def test_a_kernel_that_stops_ends_children_first(tmp_path: Path) -> None:
 
         kernel.processes.spawner._on_exit = note
     assert ended == [child, top]
+
+
+async def test_a_kill_meets_a_process_whose_start_has_not_begun(tmp_path: Path) -> None:
+    """Asked for in one turn with the spawn, before its task ran: it was lost, and hung for ever."""
+    async with running(tmp_path / "s") as kernel, client(kernel, "operator", operator=True) as k:
+        name = program(tmp_path, "patient.py", PATIENT)
+        spawn = await k.submit(m.Spawn(program=name, cwd=str(tmp_path)))
+        kill = await k.submit(m.Kill(pid=1))
+        with trio.fail_after(30):
+            await spawn.result()
+            exited = await kill.result()
+        assert isinstance(exited, m.Exited)
+        assert exited.ended == (1,)
+        assert exited.process.state == "exited"

@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from isovist.kernel.programs import Resolved
-from isovist.syscalls.errors import CallerError
+from isovist.syscalls.errors import CallerError, Errno
 
 Mode = Literal["ro", "rw"]
 
@@ -164,13 +164,28 @@ def of_agent(
     mounts: Iterable[tuple[str, Mode]] = (),
     memory: int = MEMORY,
     processes: int = 0,
+    above: Sequence[str] | None = None,
 ) -> Policy:
     """The policy of an agent: its workspace, its program, its ``mounts`` (see
-    :func:`of_mounts`). With ``processes`` it may execute the system's programs."""
+    :func:`of_mounts`). With ``processes`` it may execute the system's programs.
+
+    ``above``: what the agent that chose the program may read (``None``: no agent did). A program
+    elsewhere gives its folder to nobody: else whoever may spawn could read any folder that holds
+    one. Links were followed here, so that none can be exchanged later.
+    """
     read, write = of_mounts(mounts, private)
-    own = of_program(program.kind, program.target, program.cwd, private)
+    found = of_program(program.kind, program.target, program.cwd, private)
+    own = tuple(map(os.path.realpath, found))
+    if above is not None:
+        kept = (*map(os.path.realpath, (*above, *shared())), workspace)
+        if not all(any(within(path, folder) for folder in kept) for path in own):
+            raise CallerError(
+                "an agent spawns only a program that it may read itself, with its folder",
+                errno=Errno.EPERM,
+                field="program",
+            )
     return Policy(
-        read=(*map(os.path.realpath, own), *read),
+        read=(*own, *read),
         write=(workspace, *write),
         run=PROGRAMS if processes else (),
         processes=processes,

@@ -177,6 +177,9 @@ class StartProcess(Instruction, frozen=True, gc=False):
     mounts: tuple[tuple[str, str], ...] = ()
     """(absolute path, ``ro`` or ``rw``) of what it may see of the host beside its workspace."""
     quotas: dict[str, int] = {}
+    by: int = 0
+    """The process that chose the program, which may lie nowhere but where that one may read; 0: a
+    person did."""
 
 
 class KillProcess(Instruction, frozen=True, gc=False):

@@ -107,6 +107,7 @@ class Processes:
         return entry
 
     def start(self, entry: Entry, stdio_of: int = 0) -> None:
+        above = entry.who.above
         self._state.emit(
             ins.StartProcess(
                 entry.pid,
@@ -120,6 +121,8 @@ class Processes:
                 entry.who.lineage,
                 entry.care.mounts,
                 self._state.quotas.of_process(entry.who, entry.user),
+                # Of another agent runs what a person approved.
+                above.pid if above is not None and above.agent == entry.agent else 0,
             )
         )
 
