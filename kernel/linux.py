@@ -8,10 +8,12 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import signal
 import socket
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -105,14 +107,30 @@ def _unshare(flags: int) -> None:
         Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
 
 
-def open_place(path: str) -> int:
+def open_place(path: str, *, links: bool = True) -> int:
     """A descriptor that stands for the file or folder at ``path`` and opens nothing; of a high
-    number, so that those that a child is given at low ones do not replace it."""
-    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    number, so that those that a child is given at low ones do not replace it. Without ``links``
+    none is followed on the way: ``ENOTDIR`` or ``ELOOP``."""
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC) if links else _open_without_links(path)
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
     finally:
         os.close(fd)
+
+
+def _open_without_links(path: str) -> int:
+    *above, last = path.split("/")[1:]
+    at = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name, kind in (*((name, os.O_DIRECTORY) for name in above), (last or ".", 0)):
+        try:
+            inner = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC | kind, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    if stat.S_ISLNK(os.fstat(at).st_mode):  # O_PATH opens a link itself
+        os.close(at)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return at
 
 
 def unshare_mounts() -> None:

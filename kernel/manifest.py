@@ -103,7 +103,8 @@ def _absolute(manifest: Manifest, folder: Path) -> Manifest:
         name=manifest.name or folder.name,
         entry=whole(entry) if entry.endswith(".py") or "/" in entry else entry,
         mounts=tuple(
-            msgspec.structs.replace(mount, path=whole(mount.path)) if mount.path else mount
+            # What a person approves is where it leads.
+            msgspec.structs.replace(mount, path=os.path.realpath(whole(mount.path))) if mount.path else mount
             for mount in manifest.mounts
         ),
     )

@@ -466,3 +466,19 @@ def test_who_spawns_shows_its_child_nothing_that_it_may_not_read_itself(tmp_path
         with pytest.raises(CallerError) as e:
             made(program, cwd, above)
         assert (e.value.errno, e.value.field) == (Errno.EPERM, "program")
+
+
+def test_a_mount_that_an_agent_exchanged_for_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "victim").mkdir()
+    sub = tmp_path / "data" / "sub"
+    assert policy.of_mounts([(str(sub), "rw")], ()) == ((), (str(sub),))
+    assert linux.open_place(str(sub), links=False) >= 64
+    sub.rename(tmp_path / "data" / "old")
+    sub.symlink_to(tmp_path / "victim")
+    with pytest.raises(CallerError) as e:
+        policy.of_mounts([(str(sub), "rw")], ())
+    assert e.value.field == "mounts"
+    for path in (sub, sub / "inner"):
+        with pytest.raises(OSError, match="link|directory"):
+            linux.open_place(str(path), links=False)

@@ -42,8 +42,8 @@ class Fence:
         if self.abi == 0:
             return
         own = [
-            *landlock.places(wanted.read, landlock.READ),
-            *landlock.places(wanted.write, landlock.WRITE),
+            *landlock.places(wanted.read, landlock.READ, links=wanted.links),
+            *landlock.places(wanted.write, landlock.WRITE, links=wanted.links),
             *landlock.places(wanted.run, landlock.RUN),
         ]
         executes = replace or wanted.processes > 0

@@ -79,8 +79,8 @@ class Place:
     """A file or a folder that rules are about: held open, so that no later rename changes which
     it is. What does not exist has no rules."""
 
-    def __init__(self, path: str, rights: int) -> None:
-        self.fd = linux.open_place(path)
+    def __init__(self, path: str, rights: int, *, links: bool = True) -> None:
+        self.fd = linux.open_place(path, links=links)
         folder = stat.S_ISDIR(os.fstat(self.fd).st_mode)
         self.rights = rights if folder else rights & _OF_FILES
 
@@ -88,12 +88,12 @@ class Place:
         os.close(self.fd)
 
 
-def places(paths: Iterable[str], rights: int) -> list[Place]:
-    """Those of ``paths`` (links are followed) that exist."""
+def places(paths: Iterable[str], rights: int, *, links: bool = True) -> list[Place]:
+    """Those of ``paths`` that exist (without ``links``: at the end of no link)."""
     found: list[Place] = []
     for path in paths:
         with contextlib.suppress(OSError):
-            found.append(Place(path, rights))
+            found.append(Place(path, rights, links=links))
     return found
 
 

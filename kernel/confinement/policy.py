@@ -47,7 +47,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``network``: internet sockets (TCP and UDP, both ways; never unix sockets). ``processes``: how
     many it may have beside itself, 0: it can neither fork nor execute. ``memory``: bytes of
     private memory a process. ``files``: descriptors. ``file_size``: bytes of one file.
-    ``tasks``: threads and processes together, where nothing finer is enforced.
+    ``tasks``: threads and processes together, where nothing finer is enforced. Without ``links``
+    ``read`` and ``write`` are resolved, and a link that stands there now is not followed: an agent
+    may have put it there since.
     """
 
     read: tuple[str, ...] = ()
@@ -59,6 +61,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: int = FILES
     file_size: int = FILE_SIZE
     tasks: int = TASKS
+    links: bool = True
 
 
 SYSTEM = (
@@ -177,7 +180,7 @@ def of_agent(
     found = of_program(program.kind, program.target, program.cwd, private)
     own = tuple(map(os.path.realpath, found))
     if above is not None:
-        kept = (*map(os.path.realpath, (*above, *shared())), workspace)
+        kept = (*map(os.path.realpath, (*above, *shared(), workspace)),)
         if not all(any(within(path, folder) for folder in kept) for path in own):
             raise CallerError(
                 "an agent spawns only a program that it may read itself, with its folder",
@@ -186,7 +189,8 @@ def of_agent(
             )
     return Policy(
         read=(*own, *read),
-        write=(workspace, *write),
+        write=(os.path.realpath(workspace), *write),
+        links=False,
         run=PROGRAMS if processes else (),
         processes=processes,
         memory=memory,
@@ -197,8 +201,9 @@ def of_mounts(
     mounts: Iterable[tuple[str, Mode]], private: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The paths to read and those to write. Raises ``EINVAL`` (``mounts``) for one that is not
-    absolute, is not there, holds or lies in a folder of the kernel's, or is ``/proc``, ``/sys``
-    or ``/dev``."""
+    absolute, is not there, holds or lies in a folder of the kernel's, is ``/proc``, ``/sys`` or
+    ``/dev``, or leads over a link: a person approved the path without it, and an agent that may
+    write above it can exchange it."""
     split: dict[Mode, list[str]] = {"ro": [], "rw": []}
     for path, mode in mounts:
         if not os.path.isabs(path):
@@ -206,6 +211,8 @@ def of_mounts(
         real = os.path.realpath(path)
         if not os.path.exists(real):
             raise CallerError(f"mount {path!r} does not exist", field="mounts")
+        if real != os.path.normpath(path):
+            raise CallerError(f"mount {path!r} leads to {real!r}: approve that", field="mounts")
         for other in (*private, "/proc", "/sys", "/dev"):
             if overlap(real, other):
                 raise CallerError(f"mount {path!r} holds or lies in {other}", field="mounts")

@@ -247,7 +247,14 @@ class Processes:
                 self._state.finish(call, m.Exited(process=self.record(entry)))
         self._exited.append(entry.pid)
         while len(self._exited) > self._state.limits.exited:
-            forgotten = self._table.pop(self._exited.pop(0))
+            # Whose end a kill is still to tell stays, or that would wait for ever.
+            told = {c.request.pid for c in map(self._state.calls.get, self._killing)
+                    if c is not None and isinstance(c.request, m.Kill)}  # fmt: skip
+            oldest = next((pid for pid in self._exited if pid not in told), 0)
+            if not oldest:
+                break
+            self._exited.remove(oldest)
+            forgotten = self._table.pop(oldest)
             # Its children stay within reach of whoever could reach it.
             for other in self._table.values():
                 if other.parent == forgotten.pid:
@@ -417,4 +424,4 @@ class Processes:
             for key in entry.waiters:
                 assert self._state.calls[key].step is Step.EXIT
         assert self._killing.keys() <= self._state.calls.keys(), "a kill that nobody waits for"
-        assert len(self._exited) <= self._state.limits.exited
+        assert len(self._exited) <= self._state.limits.exited + len(self._killing)
