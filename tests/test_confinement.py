@@ -462,6 +462,7 @@ def test_who_spawns_shows_its_child_nothing_that_it_may_not_read_itself(tmp_path
     assert str(mine / "agent") in made("a.py", mine / "agent", above).read
     assert workspace in made("b.py", mine / "workspace", above).read
     assert str(victim) in made("taxes:X", link, None).read
+    assert made("profile", mine / "agent", above).write == (workspace,), "what is installed"
     for program, cwd in (("c.py", victim), ("c.py", link), ("taxes:X", victim), ("taxes:X", link)):
         with pytest.raises(CallerError) as e:
             made(program, cwd, above)

@@ -344,3 +344,16 @@ def test_children_end_before_those_that_spawned_them() -> None:
     child = spawn(desk, 100 + top)
     grandchild = spawn(desk, 100 + child)
     assert desk.state.processes.generations() == [[grandchild], [child], [top, other]]
+
+
+def test_a_kill_is_answered_though_its_target_ended_long_before_others() -> None:
+    desk = Desk()
+    top = spawn(desk)
+    child = spawn(desk, 100 + top)
+    dies(desk, top, 0)
+    desk.ask(OPERATOR, m.Kill(pid=top, tree=True))
+    frame = desk.frame
+    for _ in range(desk.state.limits.exited + 2):
+        dies(desk, spawn(desk), 0)
+    desk.tell(ev.Exited, pid=child, status=-9)
+    assert desk.reply(frame).ended == (child,)

@@ -127,11 +127,16 @@ def of_program(
     """
     if kind == "script":
         return _of_folder(os.path.dirname(target), (target,), private)
-    name = target.partition(":")[0].partition(".")[0]
+    name = _top(target)
     top = os.path.join(cwd, name)
     if kind == "class" and (os.path.isdir(top) or os.path.isfile(top + ".py")):
         return _of_folder(cwd, (top, top + ".py"), private)
     return _installed(name)
+
+
+def _top(target: str) -> str:
+    """The first name of ``module:Class``."""
+    return target.partition(":")[0].partition(".")[0]
 
 
 def _installed(name: str) -> tuple[str, ...]:
@@ -179,7 +184,9 @@ def of_agent(
     read, write = of_mounts(mounts, private)
     found = of_program(program.kind, program.target, program.cwd, private)
     own = tuple(map(os.path.realpath, found))
-    if above is not None:
+    # What is installed the kernel has found by itself; nobody's path led there.
+    installed = program.kind != "script" and found == _installed(_top(program.target))
+    if above is not None and not installed:
         kept = (*map(os.path.realpath, (*above, *shared(), workspace)),)
         if not all(any(within(path, folder) for folder in kept) for path in own):
             raise CallerError(
