@@ -104,7 +104,9 @@ def _absolute(manifest: Manifest, folder: Path) -> Manifest:
         entry=whole(entry) if entry.endswith(".py") or "/" in entry else entry,
         mounts=tuple(
             # What a person approves is where it leads.
-            msgspec.structs.replace(mount, path=os.path.realpath(whole(mount.path))) if mount.path else mount
+            msgspec.structs.replace(mount, path=os.path.realpath(whole(mount.path)))
+            if mount.path
+            else mount
             for mount in manifest.mounts
         ),
     )

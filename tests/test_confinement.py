@@ -481,5 +481,5 @@ def test_a_mount_that_an_agent_exchanged_for_a_link_is_refused(tmp_path: Path) -
         policy.of_mounts([(str(sub), "rw")], ())
     assert e.value.field == "mounts"
     for path in (sub, sub / "inner"):
-        with pytest.raises(OSError, match="link|directory"):
+        with pytest.raises(OSError, match=r"link|directory"):
             linux.open_place(str(path), links=False)
