@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from isovist.syscalls.errors import Errno, IsovistError
 from isovist.syscalls.records import ToolRule
 
 WORD = "quetzalcoatlus"
-TOOLS = f"""
+TOOLS = """
 import time
 
 def act(text: str) -> str:
@@ -73,21 +75,24 @@ async def test_a_call_of_a_tool_ends_with_its_user(tool: str, tmp_path: Path) ->
 
 
 async def busy(kernel: Kernel, user: str, count: int, tell: list[Any], stop: trio.Event) -> None:
+    hers = user == "ana"
     async with client(kernel, "clerk", user=user) as k, trio.open_nursery() as nursery:
 
         async def work(n: int) -> None:
-            at = 0
+            texts = map(str, count_up())
+            writes: list[Callable[[], Awaitable[Any]]] = [
+                lambda: k.remember(f"{WORD if hers else user} {n} {next(texts)}"),
+                lambda: k.file_write(f"f{n}", WORD if hers else user),
+            ]
+            if hers:
+                writes += [
+                    lambda: k.timer_every(86_400, WORD, name=f"t{n}"),
+                    lambda: k.effect_begin("step", WORD),
+                ]
             while not stop.is_set():
-                at += 1
-                for write in (
-                    lambda: k.remember(f"{WORD if user == 'ana' else user} {n} {at}"),
-                    lambda: k.file_write(f"f{n}", WORD if user == "ana" else user),
-                    lambda: k.timer_every(86_400, WORD, name=f"t{n}") if user == "ana" else None,
-                    lambda: k.effect_begin("step", WORD) if user == "ana" else None,
-                ):
+                for write in writes:
                     try:
-                        if (doing := write()) is not None:
-                            await doing
+                        await write()
                     except IsovistError as e:
                         tell.append(e)
                         await trio.sleep(0.005)
