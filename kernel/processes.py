@@ -8,14 +8,18 @@ import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 
 from isovist.kernel.channels import PROCESS_GONE, Channel, Pipes
 from isovist.kernel.confinement import policy
+from isovist.kernel.log import where
 from isovist.kernel.spawner import Child, Confinement, Exit, Spawner
 from isovist.kernel.state import events as ev
 from isovist.kernel.state import instructions as ins
-from isovist.syscalls.errors import Errno, IsovistError
+from isovist.syscalls.errors import Errno, IsovistError, KernelError
+
+log = structlog.get_logger()
 
 if TYPE_CHECKING:
     from isovist.kernel.config import Config
@@ -68,7 +72,12 @@ class Processes:
                 memory=i.quotas.get("memory", policy.MEMORY),
                 by=i.by,
             )
-        except IsovistError as e:
+        except Exception as failed:
+            e = failed
+            if not isinstance(e, IsovistError):
+                # A bug ends the spawn that met it, never the kernel.
+                log.error("broken rule", rule="a spawn fails by typed errors only", why=where(e))
+                e = KernelError(f"the spawn broke: {type(e).__name__}")
             self._kernel.dispatch(
                 ev.SpawnFailed(
                     now=self._kernel.now(),

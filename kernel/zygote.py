@@ -51,6 +51,8 @@ Isolation = Literal["pid-namespace", "process-group"]
 MAX_JOB = 128 * 1024
 """Bytes in one job: the arguments and environment of one agent."""
 
+GROUPLESS = 3
+"""Exit status of a zygote that cannot be where its agents' resources are bounded."""
 AGENT_FDS = (3, 4)
 """Where an agent finds its channel: it reads replies on the first, writes requests on the second.
 Beside these and 0, 1, 2 it has no descriptor."""
@@ -300,7 +302,10 @@ def main(argv: Sequence[str]) -> None:
     confined = "confined" in argv[1:]
     for option in argv[1:]:
         if option.startswith("cgroup="):
-            cgroups.join(option.removeprefix("cgroup="))
+            try:
+                cgroups.join(option.removeprefix("cgroup="))
+            except OSError:
+                sys.exit(GROUPLESS)  # the kernel stops, and has removed it; else it tries anew
     isolation = isolate(allowed="group" not in argv[1:])
     if (child := os.fork()) != 0:
         control.close()

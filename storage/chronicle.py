@@ -120,7 +120,8 @@ class Chronicle:
     def open(self) -> dict[str, str]:
         """Find where the chain goes on; once, before the first :meth:`append`. Gives what was
         amiss, empty where nothing was: what was cut off (``torn``: bytes), which lines are
-        missing (``missing``), or do not follow from those before (``broken``)."""
+        missing (``missing``), do not follow from those before (``broken``), or had not reached the
+        store (``unknown``)."""
         known = self._keeper.head()
         try:
             size = self._path.stat().st_size if self._path.exists() else 0
@@ -156,6 +157,10 @@ class Chronicle:
                     amiss.setdefault("broken", str(head.number + 1))
                 if line is not None and line.number > head.number:
                     head = Head(line.number, line.hash, end)
+        if head.number > known.number:
+            # The store hears of a line a moment after it is written; whoever knows of no crash
+            # just then should look at these.
+            amiss["unknown"] = f"{known.number + 1} to {head.number}"
         self._head = Head(head.number, head.hash, end)
         return amiss
 

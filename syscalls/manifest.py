@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Literal
 
@@ -121,9 +122,7 @@ def check(manifest: Manifest) -> None:
     for at, rule in enumerate(manifest.tools):
         _demand(1 <= len(rule.name.encode()) <= 256, f"tools[{at}].name", "1 to 256 bytes")
         _demand(len(rule.arguments) <= 32, f"tools[{at}].arguments", "at most 32 patterns")
-    for name, figure in manifest.quotas.items():
-        _demand(name in QUOTAS, f"quotas.{name}", f"one of {', '.join(sorted(QUOTAS))}")
-        _demand(0 <= figure <= MAX_FIGURE, f"quotas.{name}", f"0 to {MAX_FIGURE}")
+    check_quotas(manifest.quotas)
     _demand(0 <= manifest.children <= 64, "children", "0 to 64")
     restart = manifest.restart
     _demand(0 <= restart.most <= 1000, "restart.most", "0 to 1000")
@@ -133,6 +132,13 @@ def check(manifest: Manifest) -> None:
     _demand(restart.pause <= restart.longest, "restart.longest", "no less than restart.pause")
     beat = manifest.heartbeat
     _demand(beat == 0 or 0.1 <= beat <= SECONDS, "heartbeat", "0, or 0.1 to 86400 seconds")
+
+
+def check_quotas(quotas: Mapping[str, int]) -> None:
+    """Raise ``EINVAL`` that names the limit which is none, or whose figure is out of range."""
+    for name, figure in quotas.items():
+        _demand(name in QUOTAS, f"quotas.{name}", f"one of {', '.join(sorted(QUOTAS))}")
+        _demand(0 <= figure <= MAX_FIGURE, f"quotas.{name}", f"0 to {MAX_FIGURE}")
 
 
 def _demand(holds: bool, key: str, rule: str) -> None:

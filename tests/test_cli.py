@@ -393,9 +393,14 @@ def test_without_a_kernel_the_exit_code_is_3(
     assert out or not json
 
 
-@pytest.mark.parametrize(
-    "command", sorted(COMMANDS - {"memory", "model", "group", "context", "learn"})
-)
+GROUPS = {
+    "memory", "model", "group", "context", "learn", "agent", "audit", "effects", "files", "mail",
+    "quota", "timer", "tool",
+}  # fmt: skip
+"""Those that only hold further commands."""
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - GROUPS))
 def test_every_command_explains_itself_and_takes_the_common_options(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

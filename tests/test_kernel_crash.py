@@ -3,12 +3,14 @@ and nothing is there by half."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import select
 import socket
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import trio
 from kernel_helpers import config, short_folder
 from kernel_process import SECONDS, KernelProcess
 
+from isovist.kernel.confinement.workspace import folder as workspace
 from isovist.kernel.kernel import Kernel
 from isovist.kernel.lock import holder
 from isovist.syscalls import messages as m
@@ -327,46 +330,65 @@ def children(pid: int) -> list[int]:
 
 
 AGENT = """
-import os, select, socket, sys
-alive = socket.socket(socket.AF_UNIX)
-alive.connect(sys.argv[1])
+import fcntl, os, select
+
+def live(name):
+    # The lock ends with the last process that holds it.
+    alive = open(name, "w")
+    fcntl.flock(alive, fcntl.LOCK_EX)
+    open(name + ".up", "w").close()
+    select.select([], [], [])
+
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        alive.close()
-        alive = socket.socket(socket.AF_UNIX)
-        alive.connect(sys.argv[1])
-        alive.send(b"daemon")
-        select.select([], [], [])
+        live("daemon")
     os._exit(0)
-alive.send(b"agent")
-select.select([], [], [])
+live("agent")
 """
 
 
+def is_held(path: Path) -> bool:
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @pytest.mark.promise("process.confined", "kernel.survives")
+@pytest.mark.parametrize("confinement", ["on", "off"])
 def test_agents_drivers_and_their_descendants_end_with_a_killed_kernel(
-    host: KernelProcess,
+    tmp_path: Path, confinement: str
 ) -> None:
-    (host.state / "agent.py").write_text(AGENT)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(host.state / "alive"))
-        listener.listen()
-        listener.settimeout(SECONDS)
+    script = tmp_path / "agent.py"
+    script.write_text(AGENT)
+    with short_folder() as folder, KernelProcess(Path(folder)) as host:
+        host.kill()
+        with open(host.state / "isovist" / "config.toml", "a") as settings:
+            settings.write(f'confinement = "{confinement}"\n[processes]\nagent = 4\n')
+        host.start()
+        home = workspace(host.state / "workspaces", "agent")
+        home.mkdir(parents=True, exist_ok=True)
+        names = [home / "agent", home / "daemon"]
         with host.attach() as k:
             k.chat("!script text=up", memory=False)
             k.search("have an embedder", barrier_ms=60_000)
-            k.spawn(str(host.state / "agent.py"), args=(str(host.state / "alive"),))
-            lines = [listener.accept()[0] for _ in range(2)]
-        assert sorted(line.recv(100) for line in lines) == [b"agent", b"daemon"]
+            k.spawn(str(script), cwd=str(home))
+            wait_until(lambda: all(Path(f"{name}.up").exists() for name in names))
+        assert all(map(is_held, names))
         handles = [os.pidfd_open(pid) for pid in children(host.pid)]
         assert len(handles) >= 3, "driver, embedder, guard"
         host.kill()
-        for line in lines:
-            line.settimeout(SECONDS)
-            with suppress(ConnectionError):
-                assert line.recv(100) == b""
-            line.close()
+        wait_until(lambda: not any(map(is_held, names)))
         for handle in handles:
             assert select.select([handle], [], [], SECONDS)[0]
             os.close(handle)

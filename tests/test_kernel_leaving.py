@@ -1,4 +1,4 @@
-"""A user who is forgotten while agents are at work for the user: nothing comes after the receipt."""
+"""A user who is forgotten while agents are at work for it: nothing comes after the receipt."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from isovist.kernel.state.core import Channel, State
 from isovist.kernel.state.drivers import Driver, Drivers
 from isovist.kernel.state.forgetting import Forgetting
 from isovist.kernel.state.groups import Groups
+from isovist.kernel.state.identities import Identities
 from isovist.kernel.state.matching import Matching, Named
 from isovist.kernel.state.memory import Memory
-from isovist.kernel.state.processes import Processes
 from isovist.kernel.state.simulator import Violation, main, run
 from isovist.kernel.state.users import Principal, Resolved, Users
 from isovist.kernel.state.views import Membership, audience
@@ -286,7 +286,7 @@ def _forgets_lost_vectors(original: Any) -> Any:
     return embedded
 
 
-def _keeps_revoked_users(self: Processes, agent: str, users: set[str]) -> None:
+def _keeps_revoked_users(self: Identities, agent: str, users: set[str]) -> None:
     pass
 
 
@@ -374,7 +374,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "a timer that nobody announces": (State, "_tick", _never_wakes),
     "a stale answer that is called ready": (Memory, "_fresh_enough", _calls_all_ready),
     "a lost vector that nobody hears of": (Barrier, "embedded", _forgets_lost_vectors),
-    "a revoked user that stays": (Processes, "_unbind", lambda _: _keeps_revoked_users),
+    "a revoked user that stays": (Identities, "unbind_agent", lambda _: _keeps_revoked_users),
     "a detached chat without a record": (State, "_detached", _leaves_no_record),
     "a second try that goes on with the first's": (
         Generation,

@@ -19,7 +19,7 @@ from isovist.kernel.state.rights import Rights
 from isovist.kernel.state.users import EVERY, MAX_DEPTH, OPERATOR, Principal, Resolved, own_user
 from isovist.syscalls import messages as m
 from isovist.syscalls.errors import CallerError, Errno
-from isovist.syscalls.manifest import Approval, Manifest
+from isovist.syscalls.manifest import Approval, Manifest, check_quotas
 from isovist.syscalls.names import check_name
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def _check(request: m.Spawn) -> None:
     for name in ("users", "scopes", "mail", "tools"):
         if len(getattr(request, name) or ()) > 256:
             raise CallerError(f"{name} takes at most 256 items", field=name)
-    if len(request.quotas) > 32 or any(figure < 0 for figure in request.quotas.values()):
-        raise CallerError("quotas takes at most 32 figures from 0 on", field="quotas")
+    check_quotas(request.quotas)
     if request.lineage:
         check_name(request.lineage, "lineage")
 

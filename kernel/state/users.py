@@ -99,7 +99,7 @@ class Users:
     def __init__(self) -> None:
         self._grants: dict[str, Grants] = {}
         self.leaving: dict[int, str] = {}
-        """By the call that forgets them: users who are served no more, as their purge is under way."""
+        """By the call that forgets them: users who are served no more, as they are being purged."""
 
     def grants(self, agent: str) -> Grants:
         return self._grants.get(agent) or Grants()
