@@ -320,6 +320,8 @@ def portrait(path: Path) -> bytes:
         for table in tables:
             used = " WHERE tid IN (SELECT tid FROM frequencies)" if table == "terms" else ""
             digest.update(table.encode())
-            for row in db.execute(f"SELECT * FROM {table}{used} ORDER BY 1, 2"):
+            columns = len(db.execute(f"PRAGMA table_info({table})").fetchall())
+            order = ", ".join(str(n + 1) for n in range(min(2, columns)))
+            for row in db.execute(f"SELECT * FROM {table}{used} ORDER BY {order}"):
                 digest.update(repr(row).encode())
     return digest.digest()

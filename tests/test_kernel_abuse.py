@@ -164,7 +164,11 @@ def anything(rng: random.Random, kind: Any) -> Any:
         case builtins.tuple:
             return tuple(anything(rng, arguments[0]) for _ in range(rng.randrange(4)))
         case builtins.dict:
-            return {rng.choice(STRINGS): rng.choice(STRINGS) for _ in range(rng.randrange(3))}
+            return {
+                rng.choice(STRINGS): anything(rng, arguments[1]) for _ in range(rng.randrange(3))
+            }
+        case builtins.bytes:
+            return rng.choice([b"", b"\0", b"\xff\xfe", b"words " * 5000])
         case builtins.str:
             return rng.choice(STRINGS)
         case builtins.int:
