@@ -193,6 +193,8 @@ class Judge:
         self.channels: dict[int, Who] = {}
         self.asked: dict[tuple[int, int], list[Asked]] = defaultdict(list)
         self.keys: dict[int, Asked] = {}
+        self._leaving: dict[int, str] = {}
+        """By the call that forgets them: users who are being purged, and served no more."""
         self._granted = {
             agent: (set(users), set(scopes)) for agent, (users, scopes) in grants.items()
         }
@@ -260,12 +262,16 @@ class Judge:
         elif isinstance(event, ev.Tick) and event.wall:
             self._wall = event.wall - event.now
         elif isinstance(event, ev.Purged):
+            self._leaving.pop(event.key, None)
             self._purged(event.user)
         elif isinstance(event, ev.ContextSaved | ev.ContextDropped | ev.WorkFailed):
             self._saving.pop(event.key, None)
+            if isinstance(event, ev.WorkFailed):
+                self._leaving.pop(event.key, None)
         elif isinstance(event, ev.Saved) and (asked := self.keys.get(event.key)):
-            if asked.answer and isinstance(asked.request, m.LearnConsent) and asked.user:
-                # Its call was not told so in time, but a choice that is durable holds.
+            ended = asked.answer or asked.who.gone
+            if ended and isinstance(asked.request, m.LearnConsent) and asked.user:
+                # Nobody is told so any more, but a choice that is durable holds.
                 self._learning.chosen(asked.user, asked.request.choice, asked)
         elif isinstance(event, ev.Exited | ev.SpawnFailed):
             self._exited.add(event.pid)
@@ -353,6 +359,8 @@ class Judge:
         own_name = own(who.agent)
 
         def granted(user: str) -> bool:
+            if user in self._leaving.values():
+                return False
             return who.operator or user in {own_name, who.bound} | users or "*" in users
 
         if named is not None:
@@ -364,7 +372,7 @@ class Judge:
         for rule, known in (("session", who.sessions), ("registry", who.seen)):
             if known:
                 return (known[0], rule) if len(known) == 1 and granted(known[0]) else None
-        return own_name, "agent"
+        return (own_name, "agent") if granted(own_name) else None
 
     def _open(self, key: int) -> None:
         asked = self._now
@@ -1004,6 +1012,7 @@ class Judge:
             raise Violation("a purge that nobody asked for")
         demand(asked.who.operator and asked.request.name == i.user, "a purge of another user")
         demand(asked.request.confirm, "a purge that was not shown before")
+        self._leaving[i.key] = i.user
 
     def _purged(self, user: str) -> None:
         """Nobody is granted, or bound to, who was forgotten; nor is it in any group."""
