@@ -141,7 +141,7 @@ LYING: dict[str, tuple[str, Prepare]] = {
         lambda r: ((r / "y").mkdir(), (r / "y/f").write_text("a"), (r / "x").symlink_to("y")),
     ),
     "dangling link": ("x", lambda r: (r / "x").symlink_to("nothing")),
-    "link into /proc": ("x/root/etc/passwd", lambda r: (r / "x").symlink_to("/proc/self")),
+    "link into /proc": ("x/etc/passwd", lambda r: (r / "x").symlink_to("/proc/self/root")),
     "magic link": ("x", lambda r: (r / "x").symlink_to("/proc/self/exe")),
     "link of a link": (
         "x",
