@@ -110,7 +110,7 @@ def test_a_trace_shows_events_and_instructions(capsys: pytest.CaptureFixture[str
     assert "< Reply(" in out
 
 
-# -- broken kernels: each must be caught by some seed of the first 200
+# -- broken kernels: each must be caught by some seed
 
 
 def _sees_no_write(self: Barrier, key: int, partitions: Any, legs: Any) -> bool:
@@ -392,7 +392,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
 def test_a_broken_kernel_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, attribute, breaking = BROKEN[name]
     monkeypatch.setattr(owner, attribute, breaking(getattr(owner, attribute)))
-    assert _caught(), f"{name}: no seed below 200 notices"
+    assert _caught(), f"{name}: no seed below {SEEDS} notices"
 
 
 def test_a_view_that_is_too_wide_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +409,8 @@ def test_a_failure_names_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _caught() -> str:
-    """What the first seed that notices says; empty where none of 200 does."""
-    for seed in range(200):
+    """What the first seed that notices says; empty where none does."""
+    for seed in range(SEEDS):
         try:
             run(seed, STEPS)
         except Violation as e:

@@ -172,7 +172,7 @@ def test_a_chain_made_anew_in_both_places_is_found_by_a_hash_noted_elsewhere(log
 def test_a_store_that_forgot_its_heads_leaves_the_chain_sound(log: Log) -> None:
     log.keeper.db.execute("DELETE FROM heads WHERE number > 6")
     assert (log.verdict().faults, log.verdict().ahead) == ((), GENUINE - 6)
-    assert log.again() == {}
+    assert log.again() == {"unknown": f"7 to {GENUINE}"}
     log.file.append([noted("grant")])
     assert (log.verdict().faults, log.verdict().ahead) == ((), 0)
 
@@ -184,7 +184,8 @@ def test_a_torn_last_line_is_cut_off_and_the_chain_goes_on(log: Log, cut: int) -
     log.keeper.db.execute("DELETE FROM heads WHERE number > ?", (GENUINE - 2,))
     log.path.write_bytes(whole[:-cut])
     assert (log.verdict().faults, log.verdict().torn) == ((), len(line) - cut)
-    assert log.again() == {"torn": str(len(line) - cut)}
+    unknown = f"{GENUINE - 1} to {GENUINE - 1}"
+    assert log.again() == {"torn": str(len(line) - cut), "unknown": unknown}
     assert log.lines() == before
     log.file.append([noted("grant")])
     assert (log.verdict().faults, log.verdict().lines) == ((), GENUINE)
