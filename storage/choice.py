@@ -105,8 +105,11 @@ def clean(text: str) -> str:
 def unit(values: Any) -> Vector:
     """``values`` as float32 of length 1. Raises ``EIO`` where they have no direction."""
     vector = np.asarray(values, np.float32).reshape(-1)
-    length = float(np.sqrt((vector.astype(np.float64) ** 2).sum()))
+    exact = vector.astype(np.float64)
+    length = float(np.sqrt((exact**2).sum()))
     if not 0.0 < length < np.inf:
         raise WorldError("the model gave no vector", errno=Errno.EIO)
+    if length < np.finfo(np.float32).tiny:  # float32 knows such a length to a digit or none
+        vector, length = (exact / length).astype(np.float32), 1.0
     whole: Vector = vector / np.float32(length)
     return whole
